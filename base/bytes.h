@@ -118,7 +118,7 @@ class ByteReader {
   double F64() { return Get<double>(); }
   // Reads as many bytes as `to` has, without a length; zeros once ok() is false.
   void Bytes(std::span<std::byte> to) {
-    const std::span<const std::byte> from = Take(to.size());
+    const std::span<const std::byte> from = Next(to.size());
     if (from.empty()) {
       std::fill(to.begin(), to.end(), std::byte{0});
     } else {
@@ -135,7 +135,7 @@ class ByteReader {
 
  private:
   // The next `bytes` bytes; none once there were too few.
-  std::span<const std::byte> Take(uint64_t bytes) {
+  std::span<const std::byte> Next(uint64_t bytes) {
     ok_ = ok_ && bytes <= left_.size();
     if (!ok_) return {};
     const std::span<const std::byte> taken = left_.first(bytes);
@@ -145,13 +145,13 @@ class ByteReader {
 
   template <class Number>
   Number Get() {
-    const std::span<const std::byte> taken = Take(sizeof(Number));
+    const std::span<const std::byte> taken = Next(sizeof(Number));
     return taken.empty() ? Number{} : LoadLittle<Number>(taken.data());
   }
 
   std::string TextOf(uint64_t bytes, uint64_t limit) {
     ok_ = ok_ && bytes <= limit;
-    const std::span<const std::byte> taken = Take(bytes);
+    const std::span<const std::byte> taken = Next(bytes);
     return std::string(reinterpret_cast<const char*>(taken.data()), taken.size());
   }
 

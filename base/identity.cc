@@ -13,7 +13,7 @@ std::string ShortRunId(const std::string& id) {
   return id.substr(0, JobRun::kMostBytes - (sizeof end - 1)) + end;
 }
 
-std::string RunText(const JobRun& run) {
+std::string JobRunText(const JobRun& run) {
   std::string text = run.id.empty() ? "no run" : "run " + run.id;
   for (char& c : text) {
     if (c < ' ' || c > '~') c = '?';

@@ -30,6 +30,6 @@ struct Identity {
 std::string ShortRunId(const std::string& id);
 
 // "run B restart 1", "no run restart 0". What cannot be printed is replaced: an id may come from a stranger.
-std::string RunText(const JobRun& run);
+std::string JobRunText(const JobRun& run);
 
 }  // namespace annulus

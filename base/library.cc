@@ -40,8 +40,8 @@ std::string ProgramFile() {
 }
 
 // Fills in *into when `file` is the one that holds this code. Returns whether it was.
-int TakeFile(dl_phdr_info* file, size_t /*bytes*/, void* into) {
-  const auto here = reinterpret_cast<uintptr_t>(&TakeFile);
+int FillLibrary(dl_phdr_info* file, size_t /*bytes*/, void* into) {
+  const auto here = reinterpret_cast<uintptr_t>(&FillLibrary);
   const auto holds = [&](const ElfW(Phdr) & part) {
     const uintptr_t begin = file->dlpi_addr + part.p_vaddr;
     return part.p_type == PT_LOAD && here >= begin && here < begin + part.p_memsz;
@@ -60,7 +60,7 @@ int TakeFile(dl_phdr_info* file, size_t /*bytes*/, void* into) {
 
 Library FindLibrary() {
   Library library;
-  dl_iterate_phdr(&TakeFile, &library);
+  dl_iterate_phdr(&FillLibrary, &library);
   return library;
 }
 

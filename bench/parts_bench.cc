@@ -102,7 +102,7 @@ class Side {
   bool sent() const { return send_.code != Code::kInProgress; }
 
   // Gives the slot back that the slice came in.
-  void Take(std::byte* to) {
+  void Finish(std::byte* to) {
     if (to != nullptr) std::memcpy(to, recv_.data, recv_.bytes);
     endpoint_.Release(&recv_);
   }
@@ -141,7 +141,7 @@ void PostAndComplete(benchmark::State& state, const std::string& backend) {
       status = from.Turn();
       if (status.ok()) status = to.Turn();
     }
-    if (status.ok()) to.Take(nullptr);
+    if (status.ok()) to.Finish(nullptr);
     while (status.ok() && !from.sent()) {
       status = to.Turn();
       if (status.ok()) status = from.Turn();
@@ -162,7 +162,7 @@ Status Answer(Endpoint& endpoint, const std::atomic<bool>& stop) {
       ANNULUS_RETURN_IF_ERROR(side.Turn());
     }
     bytes = side.received_bytes();
-    side.Take(data.data());
+    side.Finish(data.data());
     ANNULUS_RETURN_IF_ERROR(side.Post(data.data(), bytes));
     while (!side.sent() && !stop.load(std::memory_order_relaxed)) ANNULUS_RETURN_IF_ERROR(side.Turn());
   }
@@ -172,7 +172,7 @@ Status RoundTrip(Side& side, std::vector<std::byte>& data) {
   ANNULUS_RETURN_IF_ERROR(side.Expect());
   ANNULUS_RETURN_IF_ERROR(side.Post(data.data(), static_cast<uint32_t>(data.size())));
   while (!side.received() || !side.sent()) ANNULUS_RETURN_IF_ERROR(side.Turn());
-  side.Take(data.data());
+  side.Finish(data.data());
   return Status();
 }
 

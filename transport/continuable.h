@@ -56,7 +56,7 @@ class Continuable {
   // Whether a receive that is posted now gets a slice that has arrived here, in whole or in part.
   virtual bool has_for_next() const = 0;
   // Takes back the next posted receive that gets nothing from here; null when there is none.
-  virtual Recv* TakeBack() = 0;
+  virtual Recv* TakeReceive() = 0;
   // Whether the last slice that arrives from here has arrived in part only. It comes over the other link again, whole.
   virtual bool has_partial() const = 0;
   // The receive of that slice; null until it is posted.

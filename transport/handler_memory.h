@@ -37,7 +37,7 @@ class HandlerMemory {
     template <class U>
     Allocator(const Allocator<U>& other) : memory(other.memory) {}  // NOLINT: allocators convert to each other.
 
-    T* allocate(size_t count) const { return static_cast<T*>(memory->Take(count * sizeof(T))); }
+    T* allocate(size_t count) const { return static_cast<T*>(memory->Allocate(count * sizeof(T))); }
     void deallocate(T* place, size_t) const { memory->GiveBack(place); }
 
     template <class U>
@@ -48,7 +48,7 @@ class HandlerMemory {
     HandlerMemory* memory;
   };
 
-  void* Take(size_t bytes) {
+  void* Allocate(size_t bytes) {
     if (is_taken_ || bytes > kBytes) return ::operator new(bytes);
     is_taken_ = true;
     return place_;

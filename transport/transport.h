@@ -143,12 +143,12 @@ class ShortPath {
   virtual Status SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) = 0;
 
   // Sets *slice to the next slice and returns true if it has arrived whole and no receive is posted. The slice stays
-  // until Take() removes it or a receive that is posted instead gets it.
+  // until Pop() removes it or a receive that is posted instead gets it.
   virtual bool Peek(Slice* slice) = 0;
-  virtual void Take() = 0;
-  // Takes it too, though it has no data that Peek could show, if this end can copy that to `to` now: all of the bytes.
-  // Returns whether it did.
-  virtual bool TakeInto(std::byte*) { return false; }
+  virtual void Pop() = 0;
+  // Removes it too, though it has no data that Peek could show, if this end can copy that to `to` now: all of the
+  // bytes. Returns whether it did.
+  virtual bool PopInto(std::byte*) { return false; }
 
   // Wakes the peer, if it sleeps, for what was sent or taken on the short path; Progress does so too. Returns whether
   // what was sent has left. If not, call Progress() and flush again.

@@ -25,12 +25,12 @@ Status Gpu::Open(const std::string& file, int number, std::unique_ptr<Gpu>* gpu)
   ANNULUS_RETURN_IF_ERROR(Initialise(file));
   std::unique_ptr<Gpu> opened(new Gpu);
   ANNULUS_RETURN_IF_ERROR(cuda::Driver::Find(file, &opened->driver_));
-  ANNULUS_RETURN_IF_ERROR(opened->TakeContext(number));
+  ANNULUS_RETURN_IF_ERROR(opened->Prepare(number));
   *gpu = std::move(opened);
   return Status();
 }
 
-Status Gpu::TakeContext(int number) {
+Status Gpu::Prepare(int number) {
   const cuda::Driver& driver = *driver_;
   ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->DeviceGet(&device_, number),
                                           ("GPU " + std::to_string(number) + ": cuDeviceGet").c_str()));

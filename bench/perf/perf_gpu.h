@@ -38,7 +38,7 @@ class Gpu {
   static constexpr size_t kBounceBytes = 4 << 20;
 
   Gpu() = default;
-  Status TakeContext(int number);
+  Status Prepare(int number);
 
   std::unique_ptr<cuda::Driver> driver_;
   cuda::Device device_ = 0;

@@ -58,7 +58,7 @@ class Sweep {
     size_t bytes = 1;
     for (const Subject& subject : subjects) bytes = std::max(bytes, LargerBytes(subject.spec, group_.size()));
     ANNULUS_RETURN_IF_ERROR(Buffers::Create(bytes, options_.async_calls, options_.local_register, gpu_, &buffers_));
-    if (gpu_ != nullptr) ANNULUS_RETURN_IF_ERROR(TakeUpGpu());
+    if (gpu_ != nullptr) ANNULUS_RETURN_IF_ERROR(WarmUpGpu());
     // A group's limit moves the data of all its calls.
     const bool has_groups = std::ranges::count(options_.modes, Mode::kGroup) > 0;
     const size_t calls = has_groups ? static_cast<size_t>(options_.async_calls) : 1;
@@ -81,7 +81,7 @@ class Sweep {
 
  private:
   // The library takes it up with the first call, and can tell how only then.
-  Status TakeUpGpu() {
+  Status WarmUpGpu() {
     const CallSpec one = {Kind::kAllreduce, ANNULUS_UINT8, ANNULUS_MAX, 0, 1};
     void* const memory = buffers_.Send(one, Place::kOut, group_.rank(), 0);
     return group_.Check(annulus_allreduce(group_.comm(), memory, memory, one.count, one.type, one.op));

@@ -21,8 +21,8 @@ void Exchange::Start(const ScheduleParams& /*params*/, const Work* work) {
   work_ = work;
   submission_ = Submission();
   submitted_ = swap_posted_ = false;
-  inbox_.Start();
-  outbox_.Start();
+  inbox_.Reset();
+  outbox_.Reset();
   Begin();
   FindEndpoints();
 }
@@ -61,7 +61,7 @@ void Exchange::FindEndpoints() {
   outbox_.ForPending(add);
 }
 
-Status Exchange::Run(const SliceOp& op, DomainQueue* queue, bool* complete) {
+Status Exchange::AdvanceOp(const SliceOp& op, DomainQueue* queue, bool* complete) {
   if (!submitted_ && op.count > 0) {
     Status submitted = submission_.Submit(queue, op);
     if (submitted.would_block()) return Status();

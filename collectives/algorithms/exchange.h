@@ -44,7 +44,7 @@ class Exchange : public Runner {
   Tag TagOf(int message) const { return PackTag(work_->call, {0, static_cast<uint64_t>(message), 0}); }
 
   // Submits `op` to `queue` (QueueFor), or checks its progress. Sets *complete once it is complete.
-  Status Run(const SliceOp& op, DomainQueue* queue, bool* complete);
+  Status AdvanceOp(const SliceOp& op, DomainQueue* queue, bool* complete);
   // Whether an operation is under way. Until it is complete, what it points to must not be written.
   bool submitted() const { return submitted_; }
   // A copy: an operation with one source.

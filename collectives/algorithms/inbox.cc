@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-void Inbox::Start() {
+void Inbox::Reset() {
   awaited_ = -1;
   posted_ = verified_ = false;
 }
@@ -32,7 +32,7 @@ Status Inbox::Receive(int from, const Tag& tag, size_t bytes, bool* moved, bool*
 void Inbox::Finish(Monitor* monitor) {
   monitor->Received(awaited_, recv_.bytes);
   links_->At(awaited_, 0)->Release(&recv_);
-  Start();
+  Reset();
 }
 
 }  // namespace annulus

@@ -16,7 +16,7 @@ class Inbox {
   explicit Inbox(const Links* links) : links_(links) {}
 
   // Begins anew, with nothing posted.
-  void Start();
+  void Reset();
 
   // Receives the message of `bytes` bytes and this tag from `from`. Sets *moved when something changed, and *complete
   // once all of it has arrived: received().data then holds it until Finish. Errors: the link's, CheckSlice's.

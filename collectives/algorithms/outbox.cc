@@ -2,7 +2,7 @@
 
 namespace annulus {
 
-void Outbox::Start() {
+void Outbox::Reset() {
   posted_ = 0;
   slot_ = nullptr;
   unsent_ = -1;

@@ -23,7 +23,7 @@ class Outbox {
   static size_t MemoryBytes(int most_sends) { return static_cast<size_t>(most_sends) * sizeof(Outgoing); }
 
   // Begins anew, with nothing posted.
-  void Start();
+  void Reset();
 
   // Sends a message to `to`: pack(slot) writes it and returns its size. Sets *moved and *posted once the send is
   // posted. Until then call it again with the same message.

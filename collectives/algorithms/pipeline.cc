@@ -65,7 +65,7 @@ void Pipeline::FillWindow(bool* moved) {
     Flight& flight = flights_[tail_ % window_];
     flight.index = next_step_++;
     if (!schedule_->At(flight.index, &flight.step)) continue;
-    if (work_->notes != nullptr && flight.step.send_to >= 0) flight.step.chunk = work_->notes->Take();
+    if (work_->notes != nullptr && flight.step.send_to >= 0) flight.step.chunk = work_->notes->Next();
     Prepare(&flight);
     ++tail_;
     *moved = true;

@@ -22,7 +22,7 @@ namespace annulus {
 class SliceNotes {
  public:
   // The number that goes with the next slice to be sent; 0: none.
-  virtual uint32_t Take() = 0;
+  virtual uint32_t Next() = 0;
   // A number, not 0, has come with a slice.
   virtual void Hear(uint32_t note) = 0;
 

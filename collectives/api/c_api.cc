@@ -33,7 +33,7 @@ using annulus::RequestHandle;
 using annulus::RequestTable;
 using annulus::SetLogLevel;
 using annulus::Status;
-using annulus::c_api::GiveStruct;
+using annulus::c_api::FillStruct;
 using annulus::c_api::Guarded;
 using annulus::c_api::OfProcess;
 using annulus::c_api::Outcome;
@@ -179,7 +179,7 @@ annulus_status_t annulus_last_error(annulus_error_t* error) {
   if (error == nullptr) return ANNULUS_INVALID_ARGUMENT;
   // A failure of this call is not recorded: it would take the place of what the caller asks for.
   try {
-    return ToC(GiveStruct(annulus::c_api::LastError(), "annulus_error_t", error).code());
+    return ToC(FillStruct(annulus::c_api::LastError(), "annulus_error_t", error).code());
   } catch (...) {
     return ANNULUS_INVALID_ARGUMENT;  // Only the words for that need memory.
   }
@@ -222,7 +222,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     if (status.ok()) SetLogLevel(options.log_level);
     annulus::c_api::ProcessState& process = OfProcess();
     process.FindDevices();
-    if (status.ok() && options.device >= 0) status = process.TakeDevice(static_cast<int>(options.device));
+    if (status.ok() && options.device >= 0) status = process.UseDevice(static_cast<int>(options.device));
     const annulus::Resources resources{&process.requests, &process.memory, &process.domains};
     if (status.ok()) status = annulus::Introduce(introduction, options, resources, &communicator);
     if (!status.ok()) return Reject(status);
@@ -286,7 +286,7 @@ annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_
     const annulus::Verdict* const verdict = const_cast<Communicator*>(Unwrap(comm))->verdict();
     annulus_error_t parts = annulus::c_api::PartsOf(verdict != nullptr ? *verdict : none);
     if (verdict == nullptr) parts.message = parts.advice = "";
-    return Outcome(GiveStruct(parts, "annulus_error_t", error));
+    return Outcome(FillStruct(parts, "annulus_error_t", error));
   });
 }
 

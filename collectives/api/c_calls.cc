@@ -77,7 +77,7 @@ Status CheckUnbuilt(const annulus_call_t& call) {
 }
 
 // The fields of messages alone.
-Status TakeMessageFields(const annulus_call_t& call, CallOptions* options) {
+Status ReadMessageFields(const annulus_call_t& call, CallOptions* options) {
   const bool receives = call.kind == ANNULUS_CALL_RECV;
   const int32_t least = receives ? ANNULUS_ANY_TAG : 0;
   if (call.tag < least)
@@ -134,7 +134,7 @@ Status OfKnown(const annulus_call_t& call, CallArguments* arguments, CallOptions
   }
   options->timeout = call.timeout_ms * annulus::kMillisecond;
   CopyUsed(call, arguments);
-  return annulus::IsMessage(arguments->kind) ? TakeMessageFields(call, options) : Status();
+  return annulus::IsMessage(arguments->kind) ? ReadMessageFields(call, options) : Status();
 }
 
 // The options of `arguments` lie in *options. A call that is refused has its kind and label there too.
@@ -142,7 +142,7 @@ Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOp
   if (given->struct_bytes == sizeof *given) [[likely]]
     return OfKnown(*given, arguments, options);
   annulus_call_t call{};
-  ANNULUS_RETURN_IF_ERROR(annulus::c_api::TakeStruct(given, kSmallestBytes, kType, &call));
+  ANNULUS_RETURN_IF_ERROR(annulus::c_api::ReadStruct(given, kSmallestBytes, kType, &call));
   return OfKnown(call, arguments, options);
 }
 

@@ -15,7 +15,7 @@ using annulus::Status;
 using annulus::Totals;
 using annulus::TransportList;
 using annulus::TransportTotals;
-using annulus::c_api::GiveStruct;
+using annulus::c_api::FillStruct;
 using annulus::c_api::Guarded;
 using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
@@ -53,7 +53,7 @@ annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, annulus_count
     full.slowest_peer = -1;
     for (int peer = 0; peer < communicator.nranks(); ++peer) AddPeer(peer, communicator.ReadPeer(peer), &full);
     full.slowest_peer_ns = std::min(full.slowest_peer_ns, full.waited_ns);
-    return Outcome(GiveStruct(full, "annulus_counters_t", counters));
+    return Outcome(FillStruct(full, "annulus_counters_t", counters));
   });
 }
 
@@ -72,7 +72,7 @@ annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer
     full.received_bytes = totals.received_bytes;
     full.retransmits = communicator.Retransmits(peer);
     full.waited_ns = totals.waited_ns;
-    return Outcome(GiveStruct(full, "annulus_peer_counters_t", counters));
+    return Outcome(FillStruct(full, "annulus_peer_counters_t", counters));
   });
 }
 
@@ -96,6 +96,6 @@ annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int
       full.read_bytes = totals.read_bytes;
       full.landed_bytes = totals.landed_bytes;
     }
-    return Outcome(GiveStruct(full, "annulus_transport_counters_t", counters));
+    return Outcome(FillStruct(full, "annulus_transport_counters_t", counters));
   });
 }

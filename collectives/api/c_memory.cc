@@ -54,7 +54,7 @@ annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_
     full.registered = OfProcess().memory.bytes();
     full.peers_mapped = use.peers_mapped;
     full.gpu = use.gpu;
-    return Outcome(annulus::c_api::GiveStruct(full, "annulus_memory_t", memory));
+    return Outcome(annulus::c_api::FillStruct(full, "annulus_memory_t", memory));
   });
 }
 
@@ -76,6 +76,6 @@ annulus_status_t annulus_comm_device(const annulus_comm_t* comm, annulus_device_
     full.capability = report.capability;
     full.name = report.name;
     full.why = report.why;
-    return Outcome(annulus::c_api::GiveStruct(full, "annulus_device_t", device));
+    return Outcome(annulus::c_api::FillStruct(full, "annulus_device_t", device));
   });
 }

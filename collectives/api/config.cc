@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 using c_api::CheckStructBytes;
-using c_api::TakeStruct;
+using c_api::ReadStruct;
 
 constexpr uint32_t kAllSources = ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER;
 constexpr const char* kType = "annulus_config_t";
@@ -67,7 +67,7 @@ JobStore Wrap(const annulus_store_t& store) {
 }
 
 // "channels=2".
-Status TakeNamed(const char* text, Options* options) {
+Status ReadNamed(const char* text, Options* options) {
   const char* const equals = std::strchr(text, '=');
   const std::string name(text, equals == nullptr ? std::strlen(text) : static_cast<size_t>(equals - text));
   if (equals == nullptr) return Status::Invalid("settings has \"" + name + "\"; it must have the form name=value");
@@ -77,7 +77,7 @@ Status TakeNamed(const char* text, Options* options) {
   return SetFromText(*setting, name, value.text(), options);
 }
 
-Status TakeFields(const annulus_config_t& config, Options* options) {
+Status ReadFields(const annulus_config_t& config, Options* options) {
   return VisitFields(&config, [options](const Setting& setting, const auto* field) {
     if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(*field)>>) {
       if (*field == nullptr) return Status();
@@ -89,18 +89,18 @@ Status TakeFields(const annulus_config_t& config, Options* options) {
   });
 }
 
-Status TakeAll(const annulus_config_t& config, const EnvironmentLookup& lookup, Options* options) {
+Status ReadAll(const annulus_config_t& config, const EnvironmentLookup& lookup, Options* options) {
   ANNULUS_RETURN_IF_ERROR(CheckSources(config.sources));
   // The level belongs to the process: a program that does not give one keeps it.
   options->log_level = GetLogLevel();
   if ((config.sources & ANNULUS_FROM_ENVIRONMENT) != 0) ANNULUS_RETURN_IF_ERROR(ReadVariables(lookup, options));
   Options given;
   for (const char* const* text = config.settings; text != nullptr && *text != nullptr; ++text) {
-    ANNULUS_RETURN_IF_ERROR(TakeNamed(*text, options));
-    ANNULUS_RETURN_IF_ERROR(TakeNamed(*text, &given));
+    ANNULUS_RETURN_IF_ERROR(ReadNamed(*text, options));
+    ANNULUS_RETURN_IF_ERROR(ReadNamed(*text, &given));
   }
-  ANNULUS_RETURN_IF_ERROR(TakeFields(config, options));
-  ANNULUS_RETURN_IF_ERROR(TakeFields(config, &given));
+  ANNULUS_RETURN_IF_ERROR(ReadFields(config, options));
+  ANNULUS_RETURN_IF_ERROR(ReadFields(config, &given));
   const bool knows_ranks = given.rank >= 0 && given.size >= 0;
   if (knows_ranks) options->launcher = "the program";
   if ((config.sources & ANNULUS_FROM_LAUNCHER) == 0) return Status();
@@ -128,19 +128,19 @@ Status InitConfig(annulus_config_t* config, size_t struct_bytes, uint32_t source
 
 Status ToOptions(const annulus_config_t* config, const EnvironmentLookup& lookup, Options* options) {
   annulus_config_t known = Absent(kAllSources);
-  if (config != nullptr) ANNULUS_RETURN_IF_ERROR(TakeStruct(config, kSmallestBytes, kType, &known));
+  if (config != nullptr) ANNULUS_RETURN_IF_ERROR(ReadStruct(config, kSmallestBytes, kType, &known));
   Options read;
-  ANNULUS_RETURN_IF_ERROR(TakeAll(known, lookup, &read));
+  ANNULUS_RETURN_IF_ERROR(ReadAll(known, lookup, &read));
   *options = std::move(read);
   return Status();
 }
 
 Status ToIntroduction(const annulus_config_t* config, Introduction* introduction) {
   annulus_config_t known = Absent(kAllSources);
-  if (config != nullptr) ANNULUS_RETURN_IF_ERROR(TakeStruct(config, kSmallestBytes, kType, &known));
+  if (config != nullptr) ANNULUS_RETURN_IF_ERROR(ReadStruct(config, kSmallestBytes, kType, &known));
   if (known.store != nullptr) {
     annulus_store_t store{};
-    ANNULUS_RETURN_IF_ERROR(TakeStruct(known.store, kSmallestStore, "annulus_store_t", &store));
+    ANNULUS_RETURN_IF_ERROR(ReadStruct(known.store, kSmallestStore, "annulus_store_t", &store));
     if (store.set == nullptr || store.get == nullptr) {
       return Status::Invalid(std::string("store of ") + kType + " has no function " +
                              (store.set == nullptr ? "set" : "get"));

@@ -32,7 +32,7 @@ ProcessState& OfProcess() {
   return state;
 }
 
-Status ProcessState::TakeDevice(int number) {
+Status ProcessState::UseDevice(int number) {
   const CudaDevice* device = nullptr;
   const Status status = cuda == nullptr ? Status(Code::kUnsupported, why_no_cuda) : cuda->Use(number, &device);
   if (status.ok()) return status;

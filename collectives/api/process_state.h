@@ -22,9 +22,9 @@ struct ProcessState {
   // communicator is made: the list must not change while communicators use it.
   void FindDevices();
 
-  // Takes a GPU before the first buffer on it. Errors: kUnsupported  there is no driver; those of CudaDomain::Use.
+  // Uses a GPU before the first buffer on it. Errors: kUnsupported  there is no driver; those of CudaDomain::Use.
   // They name the setting.
-  Status TakeDevice(int number);
+  Status UseDevice(int number);
 
   RequestTable requests;
   MemoryRegistry memory;

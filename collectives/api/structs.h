@@ -24,7 +24,7 @@ inline Status CheckStructBytes(size_t bytes, size_t smallest, const char* type) 
 // Errors: kInvalidArgument  no version has this size.
 //         kUnsupported      the program set a field that this library does not know.
 template <typename Struct>
-Status TakeStruct(const Struct* given, size_t smallest, const char* type, Struct* known) {
+Status ReadStruct(const Struct* given, size_t smallest, const char* type, Struct* known) {
   const size_t bytes = given->struct_bytes;
   ANNULUS_RETURN_IF_ERROR(CheckStructBytes(bytes, smallest, type));
   const auto* const all = reinterpret_cast<const unsigned char*>(given);
@@ -41,7 +41,7 @@ Status TakeStruct(const Struct* given, size_t smallest, const char* type, Struct
 // Fills the program's struct, whose struct_bytes is its size: what its version does not have is left out, what this
 // library does not have is 0. struct_bytes then tells how much was filled. Errors: kInvalidArgument as above.
 template <typename Struct>
-Status GiveStruct(Struct full, const char* type, Struct* out) {
+Status FillStruct(Struct full, const char* type, Struct* out) {
   const size_t bytes = out->struct_bytes;
   ANNULUS_RETURN_IF_ERROR(CheckStructBytes(bytes, 2 * sizeof(size_t), type));
   full.struct_bytes = bytes < sizeof full ? bytes : sizeof full;

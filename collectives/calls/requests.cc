@@ -62,7 +62,7 @@ void Requests::CollectAll() {
   collect_at_ = 2 * used_;  // Looks are few beside requests.
 }
 
-Request* Requests::Take() {
+Request* Requests::Acquire() {
   if (!HasSpare() && used_ >= collect_at_) CollectAll();
   if (used_ < requests_.size()) {
     table_->Renew(requests_[used_].get());
@@ -75,7 +75,7 @@ Request* Requests::Take() {
 }
 
 Request* Requests::AddEnded() {
-  Request* const request = Take();
+  Request* const request = Acquire();
   request->code = Code::kOk;
   request->SetDone();
   table_->NoteGoodEnd(request);
@@ -83,7 +83,7 @@ Request* Requests::AddEnded() {
 }
 
 Request* Requests::Add(const CallArguments& arguments) {
-  Request* const request = Take();
+  Request* const request = Acquire();
   Rollback rollback(this, request->place);
   request->arguments = arguments;
   request->call = Call();

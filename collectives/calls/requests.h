@@ -156,12 +156,12 @@ class Requests {
 
   // All with mu_ held.
   // A request of which nothing is known yet.
-  Request* Take();
+  Request* Acquire();
   // Recycles requests that their users have let go of: the latest ones, or all of them.
   void CollectLatest();
   void CollectAll();
   bool MayCollect(Request* request) const { return table_->IsLetGo(request) && request->waiters == 0; }
-  // The one that was taken last, of those in use.
+  // The one that was acquired last, of those in use.
   Request* Latest() const { return requests_[used_ - 1].get(); }
   Status CheckBudget(const RequestBudget& budget);
   // The request by which the user sees the end of the call: a group's, or its own.

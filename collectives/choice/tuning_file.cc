@@ -54,7 +54,7 @@ Status Broken(const std::string& path, const std::string& why) {
   return Status::Invalid(FileText(path) + " is broken: " + why + "; without it, it is written anew");
 }
 
-bool TakeFactor(const json& entry, const char* name, double* factor) {
+bool ReadFactor(const json& entry, const char* name, double* factor) {
   const auto found = entry.find(name);
   if (found == entry.end() || !found->is_number()) return false;
   *factor = found->get<double>();
@@ -125,8 +125,8 @@ Status ReadTuningFile(const std::string& path, const TuningSubject& subject, std
     if (entry == algorithms.end()) continue;
     AlgorithmFactors& own = read[place];
     own.is_measured = 1;
-    const bool right = entry->is_object() && TakeFactor(*entry, "message_factor", &own.message) &&
-                       TakeFactor(*entry, "byte_factor", &own.byte) && TakeFactor(*entry, "large_factor", &own.large);
+    const bool right = entry->is_object() && ReadFactor(*entry, "message_factor", &own.message) &&
+                       ReadFactor(*entry, "byte_factor", &own.byte) && ReadFactor(*entry, "large_factor", &own.large);
     if (!right) return Broken(path, std::string("the factors of \"") + kAlgorithms[place].name + "\" are wrong");
   }
   *factors = read;

@@ -59,7 +59,7 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
   folds.can = options().device_reduce != ReduceOn::kCpu;
   folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
   streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds));
-  setup_->OnVerdict([this] { streams_.OpenAll(); });
+  setup_->CallOnVerdict([this] { streams_.OpenAll(); });
 }
 
 Communicator::~Communicator() {
@@ -106,7 +106,7 @@ Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const Us
                            ", but priorities are off; set priorities (ANNULUS_PRIORITIES) to 1 on all ranks");
   }
   ForgetUnused(arguments, rank(), nranks());
-  if (!queues_->host_only()) ANNULUS_RETURN_IF_ERROR(TakeBuffers(arguments));
+  if (!queues_->host_only()) ANNULUS_RETURN_IF_ERROR(PrepareBuffers(arguments));
   const bool needs_mesh = IsDirect(arguments->kind) || IsMessage(arguments->kind);
   if (!needs_mesh || HasMesh(nranks(), setup_->plan())) return Status();
   return {Code::kUnsupported, std::string(KindName(arguments->kind)) +
@@ -114,19 +114,19 @@ Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const Us
                                   ", and ANNULUS_MESH_RANKS is " + std::to_string(setup_->plan().mesh_ranks)};
 }
 
-Status Communicator::TakeBuffers(CallArguments* a) {
-  const auto take = [this](const char* name, const void* buffer, size_t bytes, DomainQueue** queue) {
-    const Status status = queues_->Take(buffer, bytes, queue);
+Status Communicator::PrepareBuffers(CallArguments* a) {
+  const auto prepare = [this](const char* name, const void* buffer, size_t bytes, DomainQueue** queue) {
+    const Status status = queues_->Prepare(buffer, bytes, queue);
     return status.ok() ? status : Status(status.code(), std::string(name) + ": " + status.message());
   };
   const size_t send_bytes = SendEnd(*a, rank(), nranks());
   const size_t recv_bytes = RecvEnd(*a, rank(), nranks());
-  ANNULUS_RETURN_IF_ERROR(take("sendbuf", a->sendbuf, send_bytes, &a->send_queue));
+  ANNULUS_RETURN_IF_ERROR(prepare("sendbuf", a->sendbuf, send_bytes, &a->send_queue));
   if (a->recvbuf == a->sendbuf && recv_bytes <= send_bytes) {
     a->recv_queue = a->send_queue;  // A question less for the device's driver.
     return Status();
   }
-  ANNULUS_RETURN_IF_ERROR(take("recvbuf", a->recvbuf, recv_bytes, &a->recv_queue));
+  ANNULUS_RETURN_IF_ERROR(prepare("recvbuf", a->recvbuf, recv_bytes, &a->recv_queue));
   if (QueueFor(a->recv_queue, a->send_queue) == QueueFor(a->send_queue, a->recv_queue)) return Status();
   return {Code::kUnsupported, "sendbuf and recvbuf lie in the memories of two devices"};
 }

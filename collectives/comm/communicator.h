@@ -182,7 +182,7 @@ class Communicator {
   // *keep keeps the operation while it is used.
   Status Complete(CallArguments* arguments, std::shared_ptr<const UserReduction>* keep);
   // Finds the domains of both buffers, and gets these ready.
-  Status TakeBuffers(CallArguments* arguments);
+  Status PrepareBuffers(CallArguments* arguments);
   // Not OK when the communicator has ended, or is called from a reduction function.
   Status CheckMayStart();
   // Whether the ranks agree on these calls before any data moves.
@@ -199,7 +199,7 @@ class Communicator {
   Status SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused, Request* agreement);
   Status SubmitAgreed(std::span<const CallArguments> given, const Give& give, size_t* refused);
   // Takes part in an agreement on calls that this rank refuses.
-  void TakePart(Request* agreement, const CallDescription& refusal, bool waits);
+  void JoinAgreement(Request* agreement, const CallDescription& refusal, bool waits);
   void QueueAll(std::span<Request* const> requests, bool only_messages);
   // Combines the requests of a group's calls, and returns what is to be queued.
   std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);

@@ -39,7 +39,7 @@ Status Communicator::RunAgreed(const CallArguments& given) {
   });
   unqueued.Keep();
   if (!prepared.ok()) {
-    TakePart(agreement, DescribeRefusal(prepared.code(), given.kind, 1), true);
+    JoinAgreement(agreement, DescribeRefusal(prepared.code(), given.kind, 1), true);
     return Refuse(prepared);
   }
   dispatcher_.Queue(agreement);
@@ -61,7 +61,7 @@ Status Communicator::SubmitAgreed(std::span<const CallArguments> given, const Gi
     return submitted;
   }
   const CallArguments& call = given[*refused < given.size() ? *refused : 0];
-  TakePart(agreement, DescribeRefusal(submitted.code(), call.kind, given.size()), false);
+  JoinAgreement(agreement, DescribeRefusal(submitted.code(), call.kind, given.size()), false);
   return submitted;
 }
 
@@ -69,12 +69,13 @@ Status Communicator::RefuseCalls(const Status& status, std::span<const CallArgum
   if (AgreesFirst(calls) && CheckMayStart().ok()) {
     const auto is_known = [](const CallArguments& call) { return call.kind != CollectiveKind::kNone; };
     const CollectiveKind kind = std::ranges::find_if(calls, is_known)->kind;
-    TakePart(requests_.MakeAgreement(kDescriptionWords), DescribeRefusal(status.code(), kind, calls.size()), waits);
+    JoinAgreement(requests_.MakeAgreement(kDescriptionWords), DescribeRefusal(status.code(), kind, calls.size()),
+                  waits);
   }
   return Refuse(status);
 }
 
-void Communicator::TakePart(Request* agreement, const CallDescription& refusal, bool waits) {
+void Communicator::JoinAgreement(Request* agreement, const CallDescription& refusal, bool waits) {
   // Where rank 0 chooses the next call by priority, it must not go on to one that the others queue only after this.
   waits = waits || (options().priorities && rank() == 0);
   agreement->held.clear();

@@ -53,7 +53,7 @@ Status CreateAsHost(const Introduction& introduction, const Options& options, co
   }
   ANNULUS_RETURN_IF_ERROR(Validate(own));
   if (introduction.store) {
-    ANNULUS_RETURN_IF_ERROR(LeaveMeetingPoint(*introduction.store, MeetingPointKey(RunOf(options)), point));
+    ANNULUS_RETURN_IF_ERROR(LeaveMeetingPoint(*introduction.store, MeetingPointKey(JobRunOf(options)), point));
   }
   if (introduction.listening) {
     const int outcome = introduction.listening(own.rendezvous);
@@ -74,14 +74,14 @@ class Guest {
       : store_(store),
         options_(options),
         resources_(resources),
-        key_(MeetingPointKey(RunOf(options))),
+        key_(MeetingPointKey(JobRunOf(options))),
         deadline_(DeadlineAfter(options.connect_timeout_ms * kMillisecond)) {}
 
   Status Create(std::unique_ptr<Communicator>* communicator) {
     for (;;) {
       ANNULUS_RETURN_IF_ERROR(FindMeetingPoint(store_, key_, rank(), deadline_, &point_));
       Options own = options_;
-      ANNULUS_RETURN_IF_ERROR(TakeKey(&own));
+      ANNULUS_RETURN_IF_ERROR(AdoptKey(&own));
       own.rendezvous = point_.address;
       ANNULUS_RETURN_IF_ERROR(Validate(own));
       moved_ = false;
@@ -99,7 +99,7 @@ class Guest {
  private:
   int rank() const { return static_cast<int>(options_.rank); }
 
-  Status TakeKey(Options* own) const {
+  Status AdoptKey(Options* own) const {
     const bool has_own = !options_.job_key.empty();
     const char* problem = nullptr;
     if (point_.key_source == KeySource::kGiven && !has_own)

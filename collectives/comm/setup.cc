@@ -61,7 +61,7 @@ Setup::~Setup() { Close(); }
 Status Setup::Establish(const Options& options, const Membership& membership, const Resources& resources,
                         const Patience& patience, std::unique_ptr<Setup>* setup) {
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "Annulus %s; %s", LibraryText(ThisLibrary()).c_str(),
-      RunText(RunOf(options)).c_str());
+      JobRunText(JobRunOf(options)).c_str());
   WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %d, from %s", static_cast<long long>(options.rank),
@@ -146,7 +146,7 @@ Status Setup::StartControl(ControlConnections connections) {
   control.nranks = nranks();
   control.job_key = options_.job_key;
   control.encrypts = options_.encrypt == Encryption::kRequired;
-  control.identity = {RunOf(options_), job_};
+  control.identity = {JobRunOf(options_), job_};
   control.connections = std::move(connections);
   control.on_verdict = [this] { Notice(); };
   return Control::Start(std::move(control), &control_);
@@ -163,7 +163,7 @@ Status Setup::Link(const Meeting& meeting, const GiveUp& give_up, Deadline deadl
   std::optional<Pulse> pulse;
   if (give_up) pulse.emplace(&reactor_, kGiveUpCheck);
   ConnectContext context;
-  context.identity = {RunOf(options_), job_};
+  context.identity = {JobRunOf(options_), job_};
   context.deadline = deadline;
   context.give_up = [this, &give_up] {
     Status status = Verdicted();
@@ -180,7 +180,7 @@ void Setup::Notice() {
   if (bell_.call != nullptr) bell_.call();
 }
 
-void Setup::OnVerdict(std::function<void()> call) {
+void Setup::CallOnVerdict(std::function<void()> call) {
   const std::lock_guard<std::mutex> lock(bell_.mu);
   bell_.call = std::move(call);
   if (control_ != nullptr && control_->has_verdict()) bell_.call();
@@ -245,7 +245,7 @@ void Setup::TellRefusals() const {
   }
 }
 
-void Setup::TakeLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) {
+void Setup::OnLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) {
   const std::string description = endpoint->Describe();
   const char* where = link.same_host ? "on the same host" : "on another host";
   const char* use = link.channel == plan_.channels ? "message link" : "link";

@@ -82,7 +82,7 @@ class Setup final : private TransportSet::Owner {
 
   // Has `call` called when there is a verdict, by any thread, perhaps twice. It must not block. The verdict is not told
   // any more once Close has returned.
-  void OnVerdict(std::function<void()> call);
+  void CallOnVerdict(std::function<void()> call);
 
   // Tells annulus-run, if it started this process, which rank the verdict names: this process may exit next.
   void TellLauncher(const Verdict& verdict) const;
@@ -113,7 +113,7 @@ class Setup final : private TransportSet::Owner {
   Status Select(int peer, int* index, std::string* passed_over, size_t first = 0) const;
   // The link to `peer` as the transport of that index has to make it.
   LinkRequest RequestOf(int transport, int peer, int channel) const;
-  void TakeLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) override;
+  void OnLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) override;
   Status Replace(size_t* transport, LinkRequest* link, const std::string& why) override;
   // Warns once of each reason for which links were replaced.
   void TellRefusals() const;

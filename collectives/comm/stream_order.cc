@@ -78,7 +78,8 @@ Status StreamOrder::Call::StageCopies(std::span<CallArguments> calls, bool may_d
   size_t bytes = 0;
   order_->places_.clear();
   for (const CallArguments& call : calls) order_->places_.push_back(order_->buffers_.Arrange(call, &bytes));
-  ANNULUS_RETURN_IF_ERROR(order_->calls_->Take(stream_, static_cast<int>(calls.size()), bytes, false, until, &place_));
+  ANNULUS_RETURN_IF_ERROR(
+      order_->calls_->Acquire(stream_, static_cast<int>(calls.size()), bytes, false, until, &place_));
   for (size_t i = 0; i < calls.size(); ++i)
     order_->buffers_.Replace(&calls[i], order_->places_[i], place_.staging, place_.inputs, place_.outputs);
   // What is copied back is then what was there.
@@ -115,7 +116,7 @@ Status StreamOrder::Call::StageProgram(CallArguments* call, Deadline until) {
   fold.op = call->op;
   fold.pieces_before = order_->pieces_;
   const size_t bytes = FoldStagingBytes(order_->layout_, fold);
-  ANNULUS_RETURN_IF_ERROR(order_->calls_->Take(stream_, 1, bytes, true, until, &place_));
+  ANNULUS_RETURN_IF_ERROR(order_->calls_->Acquire(stream_, 1, bytes, true, until, &place_));
   MakeFoldProgram(order_->layout_, fold, place_.staging, place_.program, order_->FoldOf(place_.call));
   call->send_queue = call->recv_queue = nullptr;  // The ranks touch neither buffer.
   return Status();

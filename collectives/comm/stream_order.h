@@ -59,7 +59,7 @@ class StreamOrder {
 
     // Takes a place for `calls`, which are complete and valid, and has them use staging memory. Does nothing without a
     // stream. `may_do_nothing`: outputs keep their content where the calls end without having written them. Waits up
-    // to `until`. Errors: kInvalidArgument, where their streams differ; as StreamCalls::Take.
+    // to `until`. Errors: kInvalidArgument, where their streams differ; as StreamCalls::Acquire.
     Status Stage(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
     // Puts the calls into their stream, and names their place in the requests `made` of them and in those that are to
     // be `queued`. Errors: as StreamCalls::Enqueue.

@@ -18,7 +18,7 @@ Status ControlJudge::Open(ControlConnections connections) {
     sessions_[rank] = std::make_unique<ControlSession>(
         config_.net,
         ControlSession::Handlers{
-            [this, rank](MessageType type, std::span<const std::byte> body) { HandleMessage(rank, type, body); },
+            [this, rank](MessageType type, std::span<const std::byte> body) { OnMessage(rank, type, body); },
             [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
   }
   if (const int listener = connections.TakeListener(); listener >= 0) {
@@ -93,19 +93,19 @@ bool ControlJudge::AwaitsReturn() const {
   return now < path_until && !AllDelivered();
 }
 
-void ControlJudge::HandleMessage(int rank, MessageType type, std::span<const std::byte> body) {
+void ControlJudge::OnMessage(int rank, MessageType type, std::span<const std::byte> body) {
   // The path to a rank that no question had reached carries again.
   if (absences_.has(rank) || given_up_.contains(rank)) Back(rank);
   given_up_.erase(rank);
   ByteReader in(body);
-  if (!HandleBody(rank, type, &in)) {
+  if (!OnBody(rank, type, &in)) {
     arbiter_.Broken(rank, "one of type " + std::to_string(static_cast<int>(type)) + " that cannot be read",
                     config_.net->Now());
   }
   Act();
 }
 
-bool ControlJudge::HandleBody(int rank, MessageType type, ByteReader* in) {
+bool ControlJudge::OnBody(int rank, MessageType type, ByteReader* in) {
   const auto is_rank = [this](int r) { return r >= Status::kNoRank && r < config_.nranks; };
   Activity activity;
   Call call;
@@ -210,7 +210,7 @@ void ControlJudge::Act() {
   if (departure_ && absences_.deadline() == kNoDeadline) Leave(std::exchange(departure_, nullptr));
 }
 
-void ControlJudge::TakeAbsences(Nanoseconds now) {
+void ControlJudge::EndAbsences(Nanoseconds now) {
   while (const std::optional<Absences::Absence> absence = absences_.TakeOverdue(now)) {
     const bool unreachable = absence->os_errno != 0 && arbiter_.investigating();
     if (unreachable) given_up_.insert(absence->rank);
@@ -259,7 +259,7 @@ void ControlJudge::TimeIsUp() {
   const Nanoseconds now = config_.net->Now();
   NotePause(now);
   FindUnheard(now);
-  TakeAbsences(now);
+  EndAbsences(now);
   arbiter_.Tick(now);
   Act();
 }

@@ -40,9 +40,9 @@ class ControlJudge : public ControlRole {
   bool AwaitsReturn() const override;
 
  private:
-  void HandleMessage(int rank, MessageType type, std::span<const std::byte> body);
+  void OnMessage(int rank, MessageType type, std::span<const std::byte> body);
   // Returns false when the body cannot be read.
-  bool HandleBody(int rank, MessageType type, ByteReader* in);
+  bool OnBody(int rank, MessageType type, ByteReader* in);
   void Closed(int rank, ControlEnd end, const Status& cause);
   void Returned(int rank, SealedFd connection);
   // `rank` is not coming back.
@@ -55,7 +55,7 @@ class ControlJudge : public ControlRole {
   void TimeIsUp();
   // After a pause of this process nobody has been away for too long: who has come back may be unread.
   void NotePause(Nanoseconds now);
-  void TakeAbsences(Nanoseconds now);
+  void EndAbsences(Nanoseconds now);
   // Takes the ranks that no question has reached for lost, rather than for silent.
   void FindUnheard(Nanoseconds now);
   // `rank` may come back, within `grace`; or it is back.

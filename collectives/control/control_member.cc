@@ -25,7 +25,7 @@ static Verdict OwnLimit(const Status& status) {
 
 ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
-      session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { HandleMessage(type, body); },
+      session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { OnMessage(type, body); },
                             [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
       redial_(config.net, {[this](SealedFd connection) { return Connected(std::move(connection)); },
                            [this] { Refused(); }, [this](const Status& last) { RedialledInVain(last); }}),
@@ -105,7 +105,7 @@ void ControlMember::Depart(std::function<void()> on_gone) {
   BeginWatch();
 }
 
-void ControlMember::HandleMessage(MessageType type, std::span<const std::byte> body) {
+void ControlMember::OnMessage(MessageType type, std::span<const std::byte> body) {
   config_.Heard();
   last_word_ = config_.net->Now();
   switch (type) {
@@ -118,15 +118,15 @@ void ControlMember::HandleMessage(MessageType type, std::span<const std::byte> b
       return session_.Send(MessageType::kAnswer, out.bytes());
     }
     case MessageType::kVerdict:
-      return HandleVerdict(body);
+      return OnVerdict(body);
     case MessageType::kGoodbye:
-      return HandleGoodbye();
+      return OnGoodbye();
     default:
       return Broken("a message of type " + std::to_string(static_cast<int>(type)));
   }
 }
 
-void ControlMember::HandleVerdict(std::span<const std::byte> body) {
+void ControlMember::OnVerdict(std::span<const std::byte> body) {
   ByteReader in(body);
   Verdict verdict;
   const auto is_rank = [this](int r) { return r >= Status::kNoRank && r < config_.nranks; };
@@ -142,7 +142,7 @@ void ControlMember::Broken(const std::string& what) {
   config_.conclude(verdict);
 }
 
-void ControlMember::HandleGoodbye() {
+void ControlMember::OnGoodbye() {
   // Closing at once lets the judge leave without waiting for us.
   judge_left_ = true;
   Close();

@@ -42,9 +42,9 @@ class ControlMember : public ControlRole {
   }
 
  private:
-  void HandleMessage(MessageType type, std::span<const std::byte> body);
-  void HandleVerdict(std::span<const std::byte> body);
-  void HandleGoodbye();
+  void OnMessage(MessageType type, std::span<const std::byte> body);
+  void OnVerdict(std::span<const std::byte> body);
+  void OnGoodbye();
   void Closed(ControlEnd end, const Status& cause);
   // While the report or the goodbye has not reached rank 0's host, this rank waits longer, and dials again.
   void BeginWatch();

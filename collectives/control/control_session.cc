@@ -49,7 +49,7 @@ Status ControlSession::Resume(SealedFd connection) {
 void ControlSession::Start(bool resumes) {
   awaits_resume_ = resumes;
   broken_ = false;
-  stream_->Start({[this](MessageType type, std::span<const std::byte> body) { HandleMessage(type, body); },
+  stream_->Start({[this](MessageType type, std::span<const std::byte> body) { OnMessage(type, body); },
                   [this](const Status& cause) { Ended(cause); }, [this](const std::string& what) { Broken(what); }});
 }
 
@@ -74,11 +74,11 @@ void ControlSession::Close() {
   if (stream_ != nullptr) stream_->Close();
 }
 
-void ControlSession::HandleMessage(MessageType type, std::span<const std::byte> body) {
+void ControlSession::OnMessage(MessageType type, std::span<const std::byte> body) {
   uint64_t count = 0;
   if (type == MessageType::kResume) {
     if (!awaits_resume_ || !ReadCount(body, &count)) return Broken("a resume that was not due");
-    return HandleResume(count);
+    return OnResume(count);
   }
   if (awaits_resume_) return Broken("a message before it resumed");
   if (type == MessageType::kReceived) {
@@ -91,7 +91,7 @@ void ControlSession::HandleMessage(MessageType type, std::span<const std::byte> 
   handlers_.on_message(type, body);
 }
 
-void ControlSession::HandleResume(uint64_t received) {
+void ControlSession::OnResume(uint64_t received) {
   if (!Confirm(received)) return Broken("a resume after messages that do not exist");
   awaits_resume_ = false;
   for (const EncodedMessage& message : kept_) stream_->Send(message);

@@ -74,8 +74,8 @@ class ControlSession {
 
  private:
   void Start(bool resumes);
-  void HandleMessage(MessageType type, std::span<const std::byte> body);
-  void HandleResume(uint64_t received);
+  void OnMessage(MessageType type, std::span<const std::byte> body);
+  void OnResume(uint64_t received);
   // Forgets the messages that the peer has. Returns false when it cannot have them.
   bool Confirm(uint64_t received);
   void Ended(const Status& cause);

@@ -76,7 +76,7 @@ Status ReadEnvironment(Options* options) { return ReadEnvironment(ProcessVariabl
 
 JobRun ReadRunOfProcess() { return ReadRun(ProcessVariable); }
 
-JobRun RunOf(const Options& options) { return {options.run_id, static_cast<uint32_t>(options.restart)}; }
+JobRun JobRunOf(const Options& options) { return {options.run_id, static_cast<uint32_t>(options.restart)}; }
 
 Status Validate(const Options& options) {
   for (const Setting& setting : Settings()) ANNULUS_RETURN_IF_ERROR(CheckValue(setting, options));

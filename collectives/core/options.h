@@ -74,7 +74,7 @@ Status ReadEnvironment(Options* options);
 JobRun ReadRunOfProcess();
 
 // The run that a communicator with these options belongs to.
-JobRun RunOf(const Options& options);
+JobRun JobRunOf(const Options& options);
 
 // Checks the range of every value and that the values fit together. Every communicator's options pass through here,
 // whoever filled them in.

@@ -11,7 +11,7 @@ using cuda::ScopedContext;
 Status CudaDevice::Open(const cuda::Driver& driver, int ordinal, std::span<const std::byte> image,
                         std::unique_ptr<CudaDevice>* device) {
   std::unique_ptr<CudaDevice> opened(new CudaDevice(driver, ordinal));
-  ANNULUS_RETURN_IF_ERROR(opened->TakeContext());
+  ANNULUS_RETURN_IF_ERROR(opened->RetainContext());
   const Status status = opened->LoadKernels(image);
   if (!status.ok()) opened->kernels_missing_ = status.message();
   *device = std::move(opened);
@@ -27,7 +27,7 @@ CudaDevice::~CudaDevice() {
   driver_->DevicePrimaryCtxRelease(handle_);
 }
 
-Status CudaDevice::TakeContext() {
+Status CudaDevice::RetainContext() {
   int major = 0;
   int minor = 0;
   int shares_pointers = 0;

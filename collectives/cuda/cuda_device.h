@@ -52,7 +52,7 @@ class CudaDevice {
 
  private:
   CudaDevice(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
-  Status TakeContext();
+  Status RetainContext();
   // What it can do with network cards.
   void FindRdma();
   Status LoadKernels(std::span<const std::byte> image);

@@ -36,7 +36,7 @@ CudaDomain::~CudaDomain() {
 }
 
 // If the driver cannot say where the memory lies, or a GPU had it, it counts as the device's: the CPU does not touch
-// it, and Take fails with the reason.
+// it, and Prepare fails with the reason.
 bool CudaDomain::Owns(const void* pointer) const {
   cuda::PointerPlace place;
   const bool is_known = driver_->PlaceOf(pointer, &place).ok();
@@ -61,7 +61,7 @@ Status CudaDomain::CheckEnd(const std::byte* pointer, size_t bytes, const cuda::
   return Status();
 }
 
-Status CudaDomain::Take(const void* pointer, size_t bytes, ReduceOn on) {
+Status CudaDomain::Prepare(const void* pointer, size_t bytes, ReduceOn on) {
   cuda::PointerPlace place;
   ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer, &place));
   if (place.type == cuda::MemoryType::kNone && ranges_.IsFreed(pointer))

@@ -41,7 +41,7 @@ class FoldMemory;
 class CudaDomain final : public MemoryDomain {
  public:
   // `image` holds the kernels, and outlives the domain; empty: all work is staged. A driver that is too old only tells
-  // which memory is a GPU's, which Take then refuses.
+  // which memory is a GPU's, which Prepare then refuses.
   CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image);
   // No queue may be left, and no stream-ordered call that its stream has not passed.
   ~CudaDomain() override;
@@ -50,7 +50,7 @@ class CudaDomain final : public MemoryDomain {
   // Starts to use the pointer's device. kInvalidArgument: the memory was freed, or ends before so many bytes.
   // kUnsupported: the driver is too old, the pointer is in a context other than the primary one, or the GPU is to
   // reduce and cannot.
-  Status Take(const void* pointer, size_t bytes, ReduceOn on) override;
+  Status Prepare(const void* pointer, size_t bytes, ReduceOn on) override;
   Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) override;
   std::unique_ptr<StreamCalls> OpenStreams(size_t most_bytes) override;
   std::byte* AllocateSlots(size_t bytes) override;

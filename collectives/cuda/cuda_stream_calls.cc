@@ -69,7 +69,7 @@ Status CudaStreamCalls::CheckCapture(cuda::Stream stream, const CudaDevice& devi
   return {Code::kUnsupported, "stream is captured into a graph, which this version of Annulus cannot be part of"};
 }
 
-Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) {
+Status CudaStreamCalls::Acquire(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) {
   const auto handle = static_cast<cuda::Stream>(stream);
   const CudaDevice* user = nullptr;
   ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &user));

@@ -26,7 +26,7 @@ class CudaStreamCalls final : public StreamCalls {
   // Opens all gates. Places that the GPU has not left yet become the domain's.
   ~CudaStreamCalls() override;
 
-  Status Take(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) override;
+  Status Acquire(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) override;
   Status Share(void* stream, size_t bytes, SharedPlace* place) override;
   Status Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) override;
   Status Enqueue(void* stream, const Place& place) override;

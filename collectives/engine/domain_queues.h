@@ -1,7 +1,7 @@
 // DomainQueues: a communicator's queues, one for each memory domain of the process that has a processor of its own. It
 // finds the queue for a user's pointer, and lets the communicator sleep while devices work.
 //
-// Threads: QueueOf, Take and host_only from any thread; the rest from the thread that drives the communicator.
+// Threads: QueueOf, Prepare and host_only from any thread; the rest from the thread that drives the communicator.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ class DomainQueues {
   // Queue of the domain in which `pointer` lies; null: host memory.
   DomainQueue* QueueOf(const void* pointer) const;
 
-  // Sets *queue as QueueOf does, and gets its domain ready for `bytes` bytes. Errors: those of MemoryDomain::Take.
-  Status Take(const void* pointer, size_t bytes, DomainQueue** queue) const;
+  // Sets *queue as QueueOf does, and gets its domain ready for `bytes` bytes. Errors: those of MemoryDomain::Prepare.
+  Status Prepare(const void* pointer, size_t bytes, DomainQueue** queue) const;
 
   // Names the reactor in which the communicator sleeps; it outlives this object.
   void WatchIn(Reactor* reactor);

@@ -41,7 +41,7 @@ class MessagePeer final : private SliceNotes {
   Status Late(Nanoseconds now);
 
  private:
-  uint32_t Take() override { return sender_.TakeGrant(); }
+  uint32_t Next() override { return sender_.NextGrant(); }
   void Hear(uint32_t note) override { sender_.Granted(note); }
   bool NeedsLink() const { return sender_.busy() || receiver_.needs_link(); }
 

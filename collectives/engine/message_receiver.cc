@@ -64,12 +64,12 @@ void MessageReceiver::Await(MessageList* from) {
   const auto asks = [&receive](const QueuedMessage& each) { return each.message.tag == receive.message.tag; };
   // Most receives are like the latest one.
   const bool is_first = std::find_if(lists_.waiting.rbegin(), lists_.waiting.rend(), asks) == lists_.waiting.rend();
-  if (is_first) StartClockOf(&receive);
+  if (is_first) SetDeadlineOf(&receive);
   MoveFirst(from, &lists_.waiting);
 }
 
 bool MessageReceiver::GiveHeld(MessageList* receives) {
-  const auto takes = [receives](const Held& each) { return receives->front().message.Takes(each.call.root); };
+  const auto takes = [receives](const Held& each) { return receives->front().message.Accepts(each.call.root); };
   const auto found = std::ranges::find_if(lists_.held, takes);
   if (found == lists_.held.end()) return false;
   is_idle_ = false;
@@ -77,7 +77,7 @@ bool MessageReceiver::GiveHeld(MessageList* receives) {
   QueuedMessage& receive = found->receive.front();
   receive.number = found->call.sequence;
   receive.tag = found->call.root;
-  StartClockOf(&receive);
+  SetDeadlineOf(&receive);
   if (mismatch_.ok()) mismatch_ = Check(receive.message, found->call);
   if (found->data != nullptr) {
     lists_.taken.splice(lists_.taken.end(), lists_.held, found);
@@ -100,7 +100,7 @@ Status MessageReceiver::Advance(bool* moved) {
       goes_on = runner_.done();
       if (goes_on) EndArrival();
     } else if (Listens()) {
-      ANNULUS_RETURN_IF_ERROR(TakeHead(&goes_on));
+      ANNULUS_RETURN_IF_ERROR(ReceiveHead(&goes_on));
     }
     if (goes_on) *moved = true;
   }
@@ -138,19 +138,19 @@ void MessageReceiver::FreeHead() {
   head_.is_posted = false;
 }
 
-Status MessageReceiver::TakeHead(bool* took) {
+Status MessageReceiver::ReceiveHead(bool* took) {
   if (!head_.is_posted) ANNULUS_RETURN_IF_ERROR(PostHead());
   if (!head_.is_posted || !head_.recv.started) return Status();
   const Call call = CallOf(head_.recv.tag);
   const MessageForm form = FormOf(call);
   if (call.kind != CollectiveKind::kSend) return BrokenProtocol(context_.peer, "a slice of no message");
-  if (form == MessageForm::kData) return TakeNew(call, form, took);
+  if (form == MessageForm::kData) return OnNewMessage(call, form, took);
   if (head_.recv.bytes > 0) return BrokenProtocol(context_.peer, "a word about a message with data");
   if (head_.recv.code != Code::kOk) return Status();
   switch (form) {
     case MessageForm::kNotice:
     case MessageForm::kOffer:
-      return TakeNew(call, form, took);
+      return OnNewMessage(call, form, took);
     case MessageForm::kGrant:
       sender_->Granted(static_cast<uint32_t>(call.sequence));
       break;
@@ -188,7 +188,7 @@ Status MessageReceiver::CheckNew(const Call& call, MessageForm form) const {
   return has_good_tag ? Status() : BrokenProtocol(context_.peer, "a message with a wrong tag");
 }
 
-Status MessageReceiver::TakeNew(const Call& call, MessageForm form, bool* took) {
+Status MessageReceiver::OnNewMessage(const Call& call, MessageForm form, bool* took) {
   ANNULUS_RETURN_IF_ERROR(CheckNew(call, form));
   const bool is_offer = form == MessageForm::kOffer;
   MessageList receive;
@@ -229,7 +229,7 @@ Status MessageReceiver::TakeNew(const Call& call, MessageForm form, bool* took) 
 }
 
 MessageList::iterator MessageReceiver::FirstFor(int32_t tag, MessageList* list) {
-  return std::ranges::find_if(*list, [tag](const QueuedMessage& each) { return each.message.Takes(tag); });
+  return std::ranges::find_if(*list, [tag](const QueuedMessage& each) { return each.message.Accepts(tag); });
 }
 
 bool MessageReceiver::Match(int32_t tag, MessageList* to) {
@@ -242,7 +242,7 @@ bool MessageReceiver::Match(int32_t tag, MessageList* to) {
   const bool takes_own = has_own && (!has_any || own_first->order < any_first->order);
   MoveMessage(takes_own ? &lists_.waiting : any, takes_own ? own_first : any_first, to);
   QueuedMessage& receive = to->back();
-  if (receive.deadline == kNoDeadline) StartClockOf(&receive);
+  if (receive.deadline == kNoDeadline) SetDeadlineOf(&receive);
   deadline_ = std::min(deadline_, receive.deadline);
   return true;
 }
@@ -337,8 +337,8 @@ void MessageReceiver::Finish(MessageList* receive) {
   void* const cookie = ended.message.cookie;
   const int32_t tag = ended.tag;
   const Message message = ended.message;
-  context_.shared->pool.TakeBack(receive);
-  StartNextClockLike(message);
+  context_.shared->pool.Recycle(receive);
+  SetNextDeadlineLike(message);
   context_.config->done(cookie, context_.peer, tag);
 }
 

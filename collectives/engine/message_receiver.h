@@ -88,9 +88,9 @@ class MessageReceiver {
   void Await(MessageList* from);
   Status PostHead();
   // Acts on what has come in the head. Sets *took unless that has to stay there, or nothing has come.
-  Status TakeHead(bool* took);
+  Status ReceiveHead(bool* took);
   // A new message, or the offer of one.
-  Status TakeNew(const Call& call, MessageForm form, bool* took);
+  Status OnNewMessage(const Call& call, MessageForm form, bool* took);
   Status CheckNew(const Call& call, MessageForm form) const;
   Status BeginOffered(const Call& call);
   void FreeHead();
@@ -111,10 +111,10 @@ class MessageReceiver {
   void EndArrival();
   // Copies what was held to its receives.
   Status Deliver(bool* moved);
-  // Starts a receive's clock, if none like it is before it.
-  void StartClockOf(QueuedMessage* receive);
-  // A receive has ended: starts the clock of the next one like it.
-  void StartNextClockLike(const Message& ended);
+  // Sets a receive's deadline, if none like it is before it.
+  void SetDeadlineOf(QueuedMessage* receive);
+  // A receive has ended: sets the deadline of the next one like it.
+  void SetNextDeadlineLike(const Message& ended);
   // Ends the only receive of the list.
   void Finish(MessageList* receive);
   void UpdateIdle();
@@ -147,8 +147,8 @@ class MessageReceiver {
   bool is_idle_ = true;
 };
 
-// Starts the clock of the first receive in a list that asks for the tag, and returns its deadline. kNoDeadline: there
-// is none, or it has been started.
-Deadline StartNextClock(const MessagesConfig& config, int32_t tag, MessageList* waiting);
+// Sets the deadline of the first receive in a list that asks for the tag, and returns it. kNoDeadline: there is none,
+// or it was set before.
+Deadline SetNextDeadline(const MessagesConfig& config, int32_t tag, MessageList* waiting);
 
 }  // namespace annulus

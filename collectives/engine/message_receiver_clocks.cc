@@ -7,11 +7,11 @@
 
 namespace annulus {
 
-Deadline StartNextClock(const MessagesConfig& config, int32_t tag, MessageList* waiting) {
+Deadline SetNextDeadline(const MessagesConfig& config, int32_t tag, MessageList* waiting) {
   const auto asks = [tag](const QueuedMessage& each) { return each.message.tag == tag; };
   const auto next = std::ranges::find_if(*waiting, asks);
   if (next == waiting->end() || next->begin != 0) return kNoDeadline;
-  StartClock(Now(), config.timeout, &*next);
+  SetDeadline(Now(), config.timeout, &*next);
   return next->deadline;
 }
 
@@ -28,22 +28,22 @@ QueuedMessage* MessageReceiver::FirstTaken(const Message& like) {
   return first;
 }
 
-void MessageReceiver::StartClockOf(QueuedMessage* receive) {
+void MessageReceiver::SetDeadlineOf(QueuedMessage* receive) {
   if (FirstTaken(receive->message) == nullptr) {
-    StartClock(Now(), context_.config->timeout, receive);
+    SetDeadline(Now(), context_.config->timeout, receive);
     deadline_ = std::min(deadline_, receive->deadline);
   } else if (receive->begin == 0) {
     receive->begin = Now();
   }
 }
 
-void MessageReceiver::StartNextClockLike(const Message& ended) {
+void MessageReceiver::SetNextDeadlineLike(const Message& ended) {
   QueuedMessage* const first = FirstTaken(ended);
   if (first == nullptr) {
     MessageList* const waiting = ended.peer == kAnyPeer ? &context_.shared->any_waiting : &lists_.waiting;
-    deadline_ = std::min(deadline_, StartNextClock(*context_.config, ended.tag, waiting));
+    deadline_ = std::min(deadline_, SetNextDeadline(*context_.config, ended.tag, waiting));
   } else if (first->deadline == kNoDeadline) {
-    StartClock(Now(), context_.config->timeout, first);
+    SetDeadline(Now(), context_.config->timeout, first);
     deadline_ = std::min(deadline_, first->deadline);
   }
 }

@@ -40,13 +40,13 @@ AtOnce MessageSender::SendAtOnce(const Message& message) {
   QueuedMessage& current = lists_.current.front();
   current.number = number_;
   current.begin = Now();
-  StartNextClock(0);
+  SetNextDeadline(0);
   work_.call = call;
   is_idle_ = false;
   return moved;
 }
 
-uint32_t MessageSender::TakeGrant() {
+uint32_t MessageSender::NextGrant() {
   if (context_.offers_taken->untold.empty()) return 0;
   const uint32_t note = NoteOf(context_.offers_taken->untold.front().number);
   if (note != 0) MoveFirst(&context_.offers_taken->untold, &context_.offers_taken->told);
@@ -102,7 +102,7 @@ Status MessageSender::BeginNext(bool* began) {
     next.number = ++number_;
     next.tag = next.message.tag;
     next.begin = Now();
-    StartNextClock(next.tag);
+    SetNextDeadline(next.tag);
   }
   const size_t eager_bytes = uses_tags_ ? EagerBytesWithTags(context_.plan()) : EagerBytes(context_.plan());
   const bool is_offered = !was_granted && BytesOf(next.message) > eager_bytes;
@@ -115,11 +115,11 @@ Status MessageSender::BeginNext(bool* began) {
   }
   *began = true;
   MoveFirst(from, is_offered ? &lists_.offered : &lists_.current);
-  if (!is_offered) Start();
+  if (!is_offered) StartCurrent();
   return Status();
 }
 
-void MessageSender::StartNextClock(int32_t tag) {
+void MessageSender::SetNextDeadline(int32_t tag) {
   QueuedMessage* first = nullptr;
   for (MessageList* list : {&lists_.current, &lists_.granted, &lists_.offered, &lists_.queue}) {
     for (QueuedMessage& each : *list) {
@@ -128,7 +128,7 @@ void MessageSender::StartNextClock(int32_t tag) {
     }
   }
   if (first == nullptr || first->deadline != kNoDeadline) return;
-  StartClock(Now(), context_.config->timeout, first);
+  SetDeadline(Now(), context_.config->timeout, first);
   deadline_ = std::min(deadline_, first->deadline);
 }
 
@@ -154,7 +154,7 @@ Status MessageSender::PostEmpty(MessageForm form, Call call, bool* posted) {
   return Status();
 }
 
-void MessageSender::Start() {
+void MessageSender::StartCurrent() {
   const QueuedMessage& current = lists_.current.front();
   SetMessage(current.message, CallOf(current.message, current.number, current.tag), &work_);
   work_.sends_in_place = BytesOf(current.message) > LinkBytes(context_.plan());
@@ -166,8 +166,8 @@ void MessageSender::Finish() {
   TraceMessage(context_, current);
   void* const cookie = current.message.cookie;
   const int32_t tag = current.tag;
-  context_.shared->pool.TakeBack(&lists_.current);
-  StartNextClock(tag);
+  context_.shared->pool.Recycle(&lists_.current);
+  SetNextDeadline(tag);
   context_.config->done(cookie, context_.peer, tag);
 }
 

@@ -34,7 +34,7 @@ class MessageSender {
   AtOnce SendAtOnce(const Message& message);
 
   // The note for the next slice: a grant, or 0.
-  uint32_t TakeGrant();
+  uint32_t NextGrant();
   // The peer has a receive for the message whose number ends like this.
   void Granted(uint32_t number);
 
@@ -55,11 +55,11 @@ class MessageSender {
   static constexpr size_t kMostEmpty = 4;
 
   Status BeginNext(bool* began);
-  // Starts the clock of the earliest message with that tag that was begun or is next, if it stands.
-  void StartNextClock(int32_t tag);
+  // Sets the deadline of the earliest message with that tag that was begun or is next, if it has none.
+  void SetNextDeadline(int32_t tag);
   // Sends an empty slice of that form about `call`. Sets *posted once it is posted.
   Status PostEmpty(MessageForm form, Call call, bool* posted);
-  void Start();
+  void StartCurrent();
   void Finish();
   void UpdateIdle();
 

@@ -103,7 +103,7 @@ AtOnce Messages::MoveAtOnce(MessagePeer* peer, const Message& message, int polls
   return moved;
 }
 
-void Messages::TakeInbox() {
+void Messages::EmptyInbox() {
   if (!has_inbox_.load(std::memory_order_acquire)) return;
   const std::lock_guard<std::mutex> lock(*config_.mu);
   for (const Message& message : inbox_) {
@@ -143,7 +143,7 @@ void Messages::AdmitAny(bool* moved) {
     MoveFirst(&shared_.any_posted, &shared_.any_waiting);
     const auto has_taken = [&message](MessagePeer* peer) { return peer->receiver().FirstTaken(message) != nullptr; };
     if (std::ranges::none_of(active_, has_taken))
-      static_cast<void>(StartNextClock(config_, message.tag, &shared_.any_waiting));
+      static_cast<void>(SetNextDeadline(config_, message.tag, &shared_.any_waiting));
   }
 }
 
@@ -161,7 +161,7 @@ Status Messages::CheckAny() {
 }
 
 Status Messages::Progress(bool* moved) {
-  TakeInbox();
+  EmptyInbox();
   if (!shared_.any_posted.empty()) AdmitAny(moved);
   ++turn_;
   const size_t number = active_.size();

@@ -91,7 +91,7 @@ class Messages {
   // is before it; else null.
   MessagePeer* IdlePeerOf(const Message& message, std::vector<Message>::const_iterator end);
   AtOnce MoveAtOnce(MessagePeer* peer, const Message& message, int polls);
-  void TakeInbox();
+  void EmptyInbox();
   bool HasAny() const { return !shared_.any_posted.empty() || !shared_.any_waiting.empty(); }
   // Compares receives from any rank with the messages that are held, each after all receives that were posted before
   // it.

@@ -36,8 +36,8 @@ struct Message {
   int32_t tag = 0;                     // A receive's may be kAnyTag.
 
   bool IsReady() const { return stream == nullptr || stream->IsReady(); }
-  // Whether a receive takes messages with that tag.
-  bool Takes(int32_t other) const { return tag == kAnyTag || tag == other; }
+  // Whether a receive accepts messages with that tag.
+  bool Accepts(int32_t other) const { return tag == kAnyTag || tag == other; }
 };
 
 struct QueuedMessage {
@@ -75,15 +75,15 @@ class MessagePool {
     }
     return true;
   }
-  // Empties a list.
-  void TakeBack(MessageList* from) { spare_.splice(spare_.end(), *from); }
+  // Empties a list, for others to use what it held.
+  void Recycle(MessageList* from) { spare_.splice(spare_.end(), *from); }
 
  private:
   MessageList spare_;
 };
 
-// Sets the time at which the message begins, and its deadline.
-inline void StartClock(Nanoseconds now, Nanoseconds usual_timeout, QueuedMessage* queued) {
+// Sets the time at which the message begins, and that by which it must have ended.
+inline void SetDeadline(Nanoseconds now, Nanoseconds usual_timeout, QueuedMessage* queued) {
   const Nanoseconds timeout = queued->message.timeout > 0 ? queued->message.timeout : usual_timeout;
   queued->begin = now;
   queued->deadline = timeout > kNoDeadline - now ? kNoDeadline : now + timeout;

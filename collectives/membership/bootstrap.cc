@@ -42,7 +42,7 @@ class RendezvousGuest {
   Outcome Join(SealedFd connection, BootstrapResult* result);
   // Whether config_.give_up failed; status_ is then its status.
   bool GivesUp();
-  void TakeAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body, BootstrapResult* result);
+  void OnAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body, BootstrapResult* result);
 
   const BootstrapConfig& config_;
   Reactor* const reactor_;
@@ -119,7 +119,7 @@ RendezvousGuest::Outcome RendezvousGuest::Join(SealedFd connection, BootstrapRes
   answered_ = has_table_ = false;
   bool lost = false;
   stream->Start({[&](MessageType type, std::span<const std::byte> body) {
-                   TakeAnswer(stream.get(), type, body, result);
+                   OnAnswer(stream.get(), type, body, result);
                    if (answered_) stream->StopReading();  // Later messages are for the control thread.
                  },
                  [&](const Status& cause) {
@@ -143,8 +143,8 @@ RendezvousGuest::Outcome RendezvousGuest::Join(SealedFd connection, BootstrapRes
   return Outcome::kFinal;
 }
 
-void RendezvousGuest::TakeAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body,
-                                 BootstrapResult* result) {
+void RendezvousGuest::OnAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body,
+                               BootstrapResult* result) {
   answered_ = true;
   TableMessage table;
   ByteReader in(body);

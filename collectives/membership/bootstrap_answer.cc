@@ -102,7 +102,7 @@ void RendezvousHost::OpenControlDoor(uint64_t job_id, ControlConnections* connec
   CloseInForkedChildren(listener);
   const auto expects = [](int rank) { return rank > 0; };
   const auto returned = [this, connections](int rank, SealedFd connection) {
-    HandleReturned(rank, std::move(connection), connections);
+    OnReturned(rank, std::move(connection), connections);
   };
   control_door_ = std::make_unique<ControlDoor>(
       &reactor_->context(), config_.job_key + place.ticket,
@@ -113,7 +113,7 @@ void RendezvousHost::OpenControlDoor(uint64_t job_id, ControlConnections* connec
   control_door_ = nullptr;
 }
 
-void RendezvousHost::HandleReturned(int rank, SealedFd returned, ControlConnections* connections) {
+void RendezvousHost::OnReturned(int rank, SealedFd returned, ControlConnections* connections) {
   ControlConnection connection = ControlConnections::EndsOf(returned.fd);
   connection.seal = std::move(returned.seal);
   connection.resumes = true;

@@ -67,7 +67,7 @@ Status RendezvousHost::Run(BootstrapResult* result) {
 Status RendezvousHost::OpenListener() {
   std::vector<StreamEndpoint> endpoints;
   ANNULUS_RETURN_IF_ERROR(Resolve(config_.rendezvous, config_.deadline, &endpoints));
-  if (TakeReserved(endpoints)) return Status();
+  if (UseReserved(endpoints)) return Status();
   for (;;) {
     const Status status = TryListen(endpoints);
     if (status.os_errno() != EADDRINUSE) return status;
@@ -83,7 +83,7 @@ Status RendezvousHost::OpenListener() {
 }
 
 // Takes a copy of the listener that has reserved the port, if there is one and it listens there.
-bool RendezvousHost::TakeReserved(const std::vector<StreamEndpoint>& endpoints) {
+bool RendezvousHost::UseReserved(const std::vector<StreamEndpoint>& endpoints) {
   int listens = 0;
   socklen_t bytes = sizeof listens;
   if (config_.listener < 0) return false;
@@ -159,7 +159,7 @@ void RendezvousHost::HandleProven(const Door::Proven& proven) {
       ControlStream::Create(&reactor_->context(), std::move(connection), kMostJoinBytes, &visitor->stream);
   if (!created.ok()) return Drop(visitor, Strays::kLeft, created.message());
   visitor->stream->Start(
-      {[this, visitor](MessageType type, std::span<const std::byte> body) { HandleMessage(visitor, type, body); },
+      {[this, visitor](MessageType type, std::span<const std::byte> body) { OnMessage(visitor, type, body); },
        [this, visitor](const Status& cause) { HandleClosed(visitor, cause); }});
 }
 
@@ -177,7 +177,7 @@ void RendezvousHost::HandleExhausted(const Status& status) {
   exhausted_ = true;
 }
 
-void RendezvousHost::HandleMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body) {
+void RendezvousHost::OnMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body) {
   JoinMessage join;
   if (visitor->seated && table_ && type == MessageType::kTaken && body.empty()) {
     visitor->taken = true;

@@ -53,13 +53,13 @@ class RendezvousHost {
   };
 
   Status OpenListener();
-  bool TakeReserved(const std::vector<StreamEndpoint>& endpoints);
+  bool UseReserved(const std::vector<StreamEndpoint>& endpoints);
   Status TryListen(const std::vector<StreamEndpoint>& endpoints);
   std::shared_ptr<Door> MakeDoor();
   void HandleProven(const Door::Proven& proven);
   void HandleUnlike(const Status& status);
   void HandleExhausted(const Status& status);
-  void HandleMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body);
+  void OnMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body);
   void Seat(Visitor* visitor, const JoinMessage& join);
   std::string Contradiction(const Visitor& visitor, const JoinMessage& join) const;
   void HandleClosed(Visitor* visitor, const Status& cause);
@@ -79,7 +79,7 @@ class RendezvousHost {
   std::string DoorHost() const;
   // Lets ranks that have the table come back; Control goes on with a copy of the listener.
   void OpenControlDoor(uint64_t job_id, ControlConnections* connections);
-  void HandleReturned(int rank, SealedFd returned, ControlConnections* connections);
+  void OnReturned(int rank, SealedFd returned, ControlConnections* connections);
   // Until each rank has the table, or is known to be gone.
   void AwaitTaken();
   // Tells all that everyone has the table, and passes their connections on.

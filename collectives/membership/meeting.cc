@@ -32,7 +32,7 @@ Status Meeting::Join(Deadline deadline, const GiveUp& give_up) {
   config.rendezvous = options_.rendezvous;
   config.job_key = options_.job_key;
   config.encrypts = options_.encrypt == Encryption::kRequired;
-  config.identity = {RunOf(options_), options_.parent_job, options_.epoch};
+  config.identity = {JobRunOf(options_), options_.parent_job, options_.epoch};
   config.listener = options_.listener >= 0 ? options_.listener : reserved;
   config.blob = Encode(own_);
   config.deadline = deadline;

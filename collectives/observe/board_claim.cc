@@ -55,7 +55,7 @@ void Clear(Board* board) {
 
 }  // namespace
 
-std::unique_ptr<BoardClaim> BoardClaim::Take(const char* handed_down, int rank, int nranks) {
+std::unique_ptr<BoardClaim> BoardClaim::Acquire(const char* handed_down, int rank, int nranks) {
   int fd = -1;
   uint64_t index = 0;
   if (handed_down == nullptr || !Parse(handed_down, &fd, &index)) return nullptr;

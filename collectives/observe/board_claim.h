@@ -15,7 +15,7 @@ class BoardClaim {
  public:
   // `handed_down` is the value of ANNULUS_WATCH, null or empty when it is not set. Returns null when there is no such
   // board, or when another communicator of this process or another living process has it.
-  static std::unique_ptr<BoardClaim> Take(const char* handed_down, int rank, int nranks);
+  static std::unique_ptr<BoardClaim> Acquire(const char* handed_down, int rank, int nranks);
 
   ~BoardClaim();
   BoardClaim(const BoardClaim&) = delete;

@@ -11,7 +11,7 @@ Status Telemetry::OpenTrace(const std::string& pattern, const TraceOwner& owner)
 }
 
 void Telemetry::ClaimBoard(const char* handed_down, int rank, int nranks) {
-  board_ = BoardClaim::Take(handed_down, rank, nranks);
+  board_ = BoardClaim::Acquire(handed_down, rank, nranks);
   if (board_ != nullptr) monitor_.set_board(board_->board());
 }
 

@@ -23,7 +23,7 @@ class Telemetry {
   // Errors: kSystem  the file cannot be written now. The timeline is recorded all the same.
   Status OpenTrace(const std::string& pattern, const TraceOwner& owner);
 
-  // Shows the current work on the board that BoardClaim::Take finds, if any.
+  // Shows the current work on the board that BoardClaim::Acquire finds, if any.
   void ClaimBoard(const char* handed_down, int rank, int nranks);
 
   // Records a link that was made. `transport` is a literal.

@@ -30,7 +30,7 @@ class Registry {
   }
 
   // Number of files with that name, including this one.
-  int Take(const std::string& path) {
+  int CountUse(const std::string& path) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return ++uses_[path];
   }
@@ -82,7 +82,7 @@ std::string TracePath(const std::string& pattern, int rank) {
 Status TraceFile::Create(const std::string& pattern, const TraceOwner& owner, std::unique_ptr<TraceFile>* file) {
   std::string path = TracePath(pattern, owner.process_rank);
   TraceOwner numbered = owner;
-  numbered.communicator = Registry::Get().Take(path);
+  numbered.communicator = Registry::Get().CountUse(path);
   if (numbered.communicator > 1) path += "." + std::to_string(numbered.communicator);
   std::unique_ptr<TraceFile> made(new TraceFile(std::move(path), numbered));
   Status written = made->Write();  // Reveals a wrong name now, not at the end of the job.

@@ -32,7 +32,7 @@ class MemoryDomain : public SlotMemory {
   // Gets ready for work on `bytes` bytes at `pointer`, which it owns, before a call is made of them: what is refused
   // here harms nobody. Errors: kInvalidArgument when they are not all its memory, or not any more; kUnsupported when it
   // cannot work on them, as `on` says; kSystem or kOutOfMemory of a device.
-  virtual Status Take(const void* pointer, size_t bytes, ReduceOn on) {
+  virtual Status Prepare(const void* pointer, size_t bytes, ReduceOn on) {
     static_cast<void>(pointer), static_cast<void>(bytes), static_cast<void>(on);
     return Status();
   }

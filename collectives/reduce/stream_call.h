@@ -108,11 +108,11 @@ class StreamCalls {
   // Alignment of staging memory, and of the buffers in it; in bytes.
   static constexpr size_t kAlignment = 256;
 
-  // Takes a place on the stream's device, with `bytes` of staging memory; with `shares`, on the device of the shared
+  // Acquires a place on the stream's device, with `bytes` of staging memory; with `shares`, on the device of the shared
   // memory. Waits up to `until` while as many calls as may be are under way. Nothing else has happened when it fails.
   // Errors: kUnsupported: the stream is captured, or is in a context that is not the primary one; kTimeout; kAborted
   // once OpenAll was called; kOutOfMemory; those of the device.
-  virtual Status Take(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) = 0;
+  virtual Status Acquire(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) = 0;
 
   // Allocates `bytes` of memory on the stream's device that other processes of the host can reach, once, and describes
   // it. Errors: kUnsupported and those of the device: it has no such memory, and has no kernels to work on it.

@@ -87,7 +87,7 @@ bool IsContiguous(const DlTensor& tensor) {
 
 // The content of a capsule of that name, which is the caller's from now on: the deleter goes with the result.
 template <class Managed>
-std::pair<const DlTensor*, py::capsule> Take(const py::capsule& capsule, const char* name, const char* used) {
+std::pair<const DlTensor*, py::capsule> TakeTensor(const py::capsule& capsule, const char* name, const char* used) {
   auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), name));
   if (managed == nullptr) throw py::error_already_set();
   py::capsule owner(managed, [](void* content) {
@@ -120,9 +120,10 @@ ForeignArray ForeignArray::FromDlpack(const py::capsule& capsule) {
     }
     // What is written to a copy is lost.
     array.readonly_ = (head->flags & (kReadOnly | kIsCopied)) != 0;
-    std::tie(tensor, array.owner_) = Take<DlManagedVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
+    std::tie(tensor, array.owner_) =
+        TakeTensor<DlManagedVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
   } else if (kind == "dltensor") {
-    std::tie(tensor, array.owner_) = Take<DlManaged>(capsule, "dltensor", "used_dltensor");
+    std::tie(tensor, array.owner_) = TakeTensor<DlManaged>(capsule, "dltensor", "used_dltensor");
   } else {
     throw py::value_error("its __dlpack__ gave a capsule named '" + kind + "'");
   }

@@ -96,7 +96,7 @@ void AddOptions(CLI::App* app, RunArguments* arguments, Words* words) {
   app->add_flag("--version", words->version, "Show the version and exit");
 }
 
-std::optional<int> TakeVariables(const std::vector<std::string>& assignments, RunArguments* arguments) {
+std::optional<int> ReadAssignments(const std::vector<std::string>& assignments, RunArguments* arguments) {
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
     const std::string name = assignment.substr(0, equals);
@@ -114,7 +114,7 @@ std::optional<int> TakeVariables(const std::vector<std::string>& assignments, Ru
   return std::nullopt;
 }
 
-std::optional<int> TakeHosts(const Words& words, RunArguments* arguments) {
+std::optional<int> ReadHosts(const Words& words, RunArguments* arguments) {
   if (words.hosts.empty() && words.host_file.empty()) {
     if (arguments->nranks == 0) return Refuse("-np is missing");
     return std::nullopt;
@@ -163,14 +163,14 @@ std::optional<int> ParseArguments(int argc, const char* const* argv, RunArgument
   const bool marked = !rest.empty() && rest[0] == "--";
   if (marked) rest.erase(rest.begin());
   if (!marked && !rest.empty() && rest[0].starts_with('-')) return Refuse("unknown option " + rest[0]);
-  if (const auto status = TakeHosts(given, arguments)) return status;
+  if (const auto status = ReadHosts(given, arguments)) return status;
   if (arguments->watch && !arguments->placements.empty()) return Refuse("--watch shows ranks of this machine only");
   if (rest.empty()) return Refuse("the program to run is missing");
   // The words as given: a "-np" among the program's own arguments is not an option of annulus-run.
   arguments->command.assign(argv + argc - rest.size(), argv + argc);
   arguments->prefix = !given.no_prefix;
   arguments->bind = given.bind_to == "cores";
-  return TakeVariables(given.assignments, arguments);
+  return ReadAssignments(given.assignments, arguments);
 }
 
 }  // namespace annulus

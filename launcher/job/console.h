@@ -20,15 +20,15 @@ class Console {
   // Whether everything has been written.
   bool empty() const { return out_.empty() && err_.empty(); }
 
-  // Number of entries that AddPolled adds and TakePolled reads.
+  // Number of entries that AddPolled adds and OnPolled reads.
   static constexpr size_t kPolled = 2;
   void AddPolled(std::vector<pollfd>* polled) const {
     polled->push_back(out_.Polled());
     polled->push_back(err_.Polled());
   }
-  void TakePolled(const pollfd* polled) {
-    out_.Take(polled[0].revents);
-    err_.Take(polled[1].revents);
+  void OnPolled(const pollfd* polled) {
+    out_.OnPolled(polled[0].revents);
+    err_.OnPolled(polled[1].revents);
   }
 
  private:

@@ -62,7 +62,7 @@ Status Job::NameRun() {
   return run.empty() ? Status::System("cannot name the run", errno) : Status();
 }
 
-Status Job::TakeAssignments(const RunArguments& arguments, const Variables& environment) {
+Status Job::AddAssignments(const RunArguments& arguments, const Variables& environment) {
   for (const Assignment& assignment : arguments.variables) {
     const auto here = environment.find(assignment.name);
     if (!assignment.value && here == environment.end()) {
@@ -73,7 +73,7 @@ Status Job::TakeAssignments(const RunArguments& arguments, const Variables& envi
   return {};
 }
 
-Status Job::TakeKey() {
+Status Job::EnsureKey() {
   std::string& key = shared_["ANNULUS_JOB_KEY"];
   if (key.empty()) key = MakeJobKey();
   return key.empty() ? Status::System("cannot make a job key", errno) : Status();
@@ -83,11 +83,11 @@ Status Job::Prepare(const RunArguments& arguments, const char* const* environmen
   nranks_ = arguments.nranks;
   const Variables variables = ReadVariables(environment);
   shared_ = variables;
-  ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
+  ANNULUS_RETURN_IF_ERROR(AddAssignments(arguments, variables));
   shared_.erase(PortHandout::kVariable);  // Set by an annulus-run around this one.
   ANNULUS_RETURN_IF_ERROR(port_.Reserve("127.0.0.1"));
   shared_["ANNULUS_RENDEZVOUS"] = FormatAddress("127.0.0.1", port_.port());
-  ANNULUS_RETURN_IF_ERROR(TakeKey());
+  ANNULUS_RETURN_IF_ERROR(EnsureKey());
   ANNULUS_RETURN_IF_ERROR(NameRun());
   return CheckSettings(shared_, nranks_);
 }
@@ -101,8 +101,8 @@ Status Job::PrepareForHosts(const RunArguments& arguments, const char* const* en
   for (const char* own : kOwnVariables) shared_.erase(own);
   shared_.erase(PortHandout::kVariable);
   shared_.erase("ANNULUS_HOST_ID");  // It names this host; hosts that all got it would take themselves for one.
-  ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
-  ANNULUS_RETURN_IF_ERROR(TakeKey());
+  ANNULUS_RETURN_IF_ERROR(AddAssignments(arguments, variables));
+  ANNULUS_RETURN_IF_ERROR(EnsureKey());
   ANNULUS_RETURN_IF_ERROR(NameRun());
   return CheckSettings(shared_, nranks_);
 }

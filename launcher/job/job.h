@@ -31,8 +31,8 @@ class Job {
   std::vector<std::string> EnvironmentOf(int rank) const;
 
  private:
-  Status TakeAssignments(const RunArguments& arguments, const Variables& environment);
-  Status TakeKey();
+  Status AddAssignments(const RunArguments& arguments, const Variables& environment);
+  Status EnsureKey();
   // Draws the id that tells this run's ranks from those of any other.
   Status NameRun();
 

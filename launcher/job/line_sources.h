@@ -23,11 +23,11 @@ class LineSources {
     sources_.push_back(std::make_unique<LineSource>(fd, target, std::move(prefix)));
   }
 
-  // Adds an entry for each stream; TakePolled reads as many.
+  // Adds an entry for each stream; OnPolled reads as many.
   void AddPolled(std::vector<pollfd>* polled) const {
     for (const auto& source : sources_) polled->push_back({source->target()->full() ? -1 : source->fd(), POLLIN, 0});
   }
-  void TakePolled(const pollfd* polled) {
+  void OnPolled(const pollfd* polled) {
     for (const auto& source : sources_) {
       if ((polled++)->revents != 0) source->ReadSome();
     }

@@ -19,7 +19,7 @@ void Sink::AddBytes(std::string_view bytes) {
   if (!broken_) buffer_.append(bytes);
 }
 
-void Sink::Take(short events) {
+void Sink::OnPolled(short events) {
   if ((events & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
     Break();
   } else if ((events & POLLOUT) != 0) {
@@ -58,7 +58,7 @@ bool LineSource::ReadSome() {
   if (got == 0) {
     Close();
   } else {
-    Take({bytes.data(), static_cast<size_t>(got)});
+    PassOn({bytes.data(), static_cast<size_t>(got)});
   }
   return true;
 }
@@ -69,7 +69,7 @@ void LineSource::Drain() {
   }
 }
 
-void LineSource::Take(std::string_view bytes) {
+void LineSource::PassOn(std::string_view bytes) {
   if (!prefix_) return target_->AddBytes(bytes);
   while (!bytes.empty()) {
     const bool ended = bytes.front() == '\n';

@@ -43,7 +43,7 @@ class Sink : public LineTarget {
   // The entry for poll. It is polled even with nothing to write, to learn that the reader has gone.
   pollfd Polled() const { return {broken_ ? -1 : fd_, static_cast<short>(empty() ? 0 : POLLOUT), 0}; }
   // Handles the result of poll: writes a part, which does not block, or notes that nobody reads.
-  void Take(short events);
+  void OnPolled(short events);
 
  private:
   static constexpr size_t kFullBytes = 1 << 20;
@@ -86,7 +86,7 @@ class LineSource {
   // A longer line is split into lines of this length.
   static constexpr size_t kMaxLineBytes = 64 * 1024;
 
-  void Take(std::string_view bytes);
+  void PassOn(std::string_view bytes);
 
   int fd_;
   LineTarget* const target_;

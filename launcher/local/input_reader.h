@@ -19,7 +19,7 @@ class InputReader {
   pollfd Polled() const { return {wanted_ && !ended_ && MayRead() ? STDIN_FILENO : -1, POLLIN, 0}; }
 
   // The next portion; "" at the end of the input; nothing when there is none.
-  std::optional<std::string> Take(short events) {
+  std::optional<std::string> Read(short events) {
     if (events == 0) return std::nullopt;
     std::array<char, kPortionBytes> bytes;
     const ssize_t got = read(STDIN_FILENO, bytes.data(), bytes.size());

@@ -81,10 +81,10 @@ void Supervisor::PollOnce() {
   console_.AddPolled(&polled);
   sources_.AddPolled(&polled);
   if (poll(polled.data(), polled.size(), PollTimeoutMs()) <= 0) return;
-  if (polled[0].revents != 0) TakeSignals();
+  if (polled[0].revents != 0) OnSignals();
   if (polled[1].revents != 0) port_.Serve();
-  console_.TakePolled(&polled[first_stream]);
-  sources_.TakePolled(polled.data() + first_stream + Console::kPolled);
+  console_.OnPolled(&polled[first_stream]);
+  sources_.OnPolled(polled.data() + first_stream + Console::kPolled);
 }
 
 int Supervisor::PollTimeoutMs() const {
@@ -97,7 +97,7 @@ int Supervisor::PollTimeoutMs() const {
   return PollTimeout(next);
 }
 
-void Supervisor::TakeSignals() {
+void Supervisor::OnSignals() {
   while (const int signal = signals_.Next()) Interrupt(signal);
   // After the interrupts: an interrupt from the terminal reaches the ranks too, and their deaths are then not failures.
   Reap();

@@ -37,7 +37,7 @@ class Supervisor {
   void StartRanks();
   void PollOnce();
   int PollTimeoutMs() const;
-  void TakeSignals();
+  void OnSignals();
   void Interrupt(int signal);
   void Reap();
   void Advance();

@@ -56,12 +56,12 @@ void Agent::PollOnce() {
   const size_t first_source = polled.size();
   sources_.AddPolled(&polled);
   if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
-  if (polled[0].revents != 0) TakeSignals();
+  if (polled[0].revents != 0) OnSignals();
   if (polled[1].revents != 0) pipe_.ReadSome();
   if (polled[2].revents != 0) pipe_.WriteSome();
   if (polled[3].revents != 0 && input_.WriteSome()) pipe_.Send(AgentMessageKind::kInputTaken);
   if (polled[4].revents != 0) handout_.Serve();
-  sources_.TakePolled(polled.data() + first_source);
+  sources_.OnPolled(polled.data() + first_source);
 }
 
 Deadline Agent::NextDeadline() const {
@@ -69,7 +69,7 @@ Deadline Agent::NextDeadline() const {
   return std::min(ranks_.deadline(), liveness_.next(pipe_.last_heard()));
 }
 
-void Agent::TakeSignals() {
+void Agent::OnSignals() {
   while (const int signal = signals_.Next()) {
     if (getppid() != context_.guardian || ranks_.ending()) {
       ranks_.BeginKilling();
@@ -93,7 +93,7 @@ void Agent::Reap() {
 }
 
 void Agent::Advance() {
-  while (const std::optional<AgentMessage> message = pipe_.Next()) Handle(*message);
+  while (const std::optional<AgentMessage> message = pipe_.Next()) OnMessage(*message);
   if (pipe_.state() != AgentPipe::State::kOpen || Now() >= liveness_.LostAt(pipe_.last_heard())) LoseHead();
   if (liveness_.due()) {
     pipe_.Send(AgentMessageKind::kAlive);
@@ -121,7 +121,7 @@ void Agent::LoseHead() {
   ranks_.BeginEnding();
 }
 
-void Agent::Handle(const AgentMessage& message) {
+void Agent::OnMessage(const AgentMessage& message) {
   switch (message.kind) {
     case AgentMessageKind::kConfigure:
       return Configure(message.content);
@@ -130,7 +130,7 @@ void Agent::Handle(const AgentMessage& message) {
     case AgentMessageKind::kStart:
       return Start(message.content);
     case AgentMessageKind::kInput:
-      return TakeInput(message.content);
+      return OnInput(message.content);
     case AgentMessageKind::kCredit:
       return Grant(message.content);
     case AgentMessageKind::kDropOutput:
@@ -208,7 +208,7 @@ Status Agent::StartRanks(const StartOrder& order) {
   return {};
 }
 
-void Agent::TakeInput(const std::string& content) {
+void Agent::OnInput(const std::string& content) {
   input_.Add(content);
   if (content.empty()) input_.End();
   if (!input_.pending()) pipe_.Send(AgentMessageKind::kInputTaken);  // Nobody reads the input.

@@ -40,16 +40,16 @@ class Agent {
  private:
   void PollOnce();
   Deadline NextDeadline() const;
-  void TakeSignals();
+  void OnSignals();
   void Reap();
   void Advance();
 
-  void Handle(const AgentMessage& message);
+  void OnMessage(const AgentMessage& message);
   void Configure(const std::string& content);
   void Reserve(const std::string& content);
   void Start(const std::string& content);
   Status StartRanks(const StartOrder& order);
-  void TakeInput(const std::string& content);
+  void OnInput(const std::string& content);
   void Grant(const std::string& content);
   void DropOutput(const std::string& content);
   void Refuse(const Status& status, int exit_status);

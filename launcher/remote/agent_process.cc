@@ -63,7 +63,7 @@ Status AgentProcess::Start(ChildProgram program, int* output, int* input) {
   return {};
 }
 
-void AgentProcess::TakeExit(int wait_status) {
+void AgentProcess::OnExit(int wait_status) {
   exit_ = wait_status;
   while (errors_->fd() >= 0) {
     if (!errors_->ReadSome()) errors_->Close();

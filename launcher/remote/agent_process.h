@@ -32,7 +32,7 @@ class AgentProcess {
   pid_t pid() const { return pid_; }
   // Wait status from waitpid; none while it runs.
   const std::optional<int>& exit() const { return exit_; }
-  void TakeExit(int wait_status);
+  void OnExit(int wait_status);
   void Kill();
 
   // For poll; call ReadErrors when there is something.

@@ -65,10 +65,10 @@ void Coordinator::PollOnce() {
   const size_t first_link = polled.size();
   for (const auto& link : links_) link->AddPolled(&polled);
   if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
-  if (polled[0].revents != 0) TakeSignals();
-  console_.TakePolled(&polled[first_stream]);
-  if (const auto input = input_.Take(polled[1].revents)) links_.front()->Send(AgentMessageKind::kInput, *input);
-  for (size_t i = 0; i < links_.size(); ++i) links_[i]->TakePolled(&polled[first_link + i * HostLink::kPolled]);
+  if (polled[0].revents != 0) OnSignals();
+  console_.OnPolled(&polled[first_stream]);
+  if (const auto input = input_.Read(polled[1].revents)) links_.front()->Send(AgentMessageKind::kInput, *input);
+  for (size_t i = 0; i < links_.size(); ++i) links_[i]->OnPolled(&polled[first_link + i * HostLink::kPolled]);
 }
 
 Deadline Coordinator::NextDeadline() const {
@@ -79,7 +79,7 @@ Deadline Coordinator::NextDeadline() const {
   return next;
 }
 
-void Coordinator::TakeSignals() {
+void Coordinator::OnSignals() {
   while (const int signal = signals_.Next()) Interrupt(signal);
   Reap();
 }
@@ -107,14 +107,14 @@ void Coordinator::Reap() {
     if (pid < 0 && errno == EINTR) continue;
     if (pid <= 0) return;
     const auto link = std::ranges::find_if(links_, [&](const auto& each) { return each->pid() == pid; });
-    if (link != links_.end()) (*link)->TakeExit(status);
+    if (link != links_.end()) (*link)->OnExit(status);
   }
 }
 
 void Coordinator::AdvanceLinks() {
   for (size_t i = 0; i < links_.size(); ++i) {
     HostLink* link = links_[i].get();
-    while (const std::optional<AgentMessage> message = link->Next()) Handle(link, *message);
+    while (const std::optional<AgentMessage> message = link->Next()) OnMessage(link, *message);
     link->Advance();
     for (const std::string& line : link->TakeWords()) Say(link->host() + ": " + line);
     const std::string trouble = link->Trouble();
@@ -124,18 +124,18 @@ void Coordinator::AdvanceLinks() {
   }
 }
 
-void Coordinator::Handle(HostLink* link, const AgentMessage& message) {
+void Coordinator::OnMessage(HostLink* link, const AgentMessage& message) {
   switch (message.kind) {
     case AgentMessageKind::kHello:
-      return TakeHello(link, message.content);
+      return OnHello(link, message.content);
     case AgentMessageKind::kReserved:
-      return TakeReserved(message.content);
+      return OnReserved(message.content);
     case AgentMessageKind::kRefused:
-      return TakeRefused(*link, message.content);
+      return OnRefused(*link, message.content);
     case AgentMessageKind::kStarted:
-      return TakeStarted(*link, message.content);
+      return OnStarted(*link, message.content);
     case AgentMessageKind::kRankEnded:
-      return TakeRankEnded(*link, message.content);
+      return OnRankEnded(*link, message.content);
     case AgentMessageKind::kInputTaken:
       return input_.Want();
     case AgentMessageKind::kNotice:
@@ -147,8 +147,8 @@ void Coordinator::Handle(HostLink* link, const AgentMessage& message) {
   }
 }
 
-void Coordinator::TakeHello(HostLink* link, const std::string& content) {
-  link->TakeAnswer(content);
+void Coordinator::OnHello(HostLink* link, const std::string& content) {
+  link->OnAnswer(content);
   if (phase_ != Phase::kConnecting) return;
   if (std::ranges::all_of(links_, [](const auto& each) { return each->ready(); })) ReserveRendezvous();
 }
@@ -168,7 +168,7 @@ void Coordinator::ReserveRendezvous() {
   links_.front()->Send(AgentMessageKind::kReserve, rendezvous_host_);
 }
 
-void Coordinator::TakeReserved(const std::string& content) {
+void Coordinator::OnReserved(const std::string& content) {
   if (phase_ != Phase::kReserving) return;
   StartRanks(FormatAddress(rendezvous_host_, static_cast<int>(ByteReader(content).I64())));
 }
@@ -192,13 +192,13 @@ void Coordinator::StartRanks(const std::string& rendezvous) {
   }
 }
 
-void Coordinator::TakeRefused(const HostLink& link, const std::string& content) {
+void Coordinator::OnRefused(const HostLink& link, const std::string& content) {
   ByteReader reader(content);
   const int status = static_cast<int>(reader.I64());
   if (phase_ < Phase::kEnding) GiveUp(status, link.host() + ": " + reader.LongText());
 }
 
-void Coordinator::TakeStarted(const HostLink& link, const std::string& content) {
+void Coordinator::OnStarted(const HostLink& link, const std::string& content) {
   ByteReader reader(content);
   for (int index = 0; index < link.placement().nranks; ++index) {
     ranks_[link.placement().first_rank + index].pid = static_cast<pid_t>(reader.I64());
@@ -206,7 +206,7 @@ void Coordinator::TakeStarted(const HostLink& link, const std::string& content) 
   if (link.placement().first_rank == 0) input_.Want();
 }
 
-void Coordinator::TakeRankEnded(const HostLink& link, const std::string& content) {
+void Coordinator::OnRankEnded(const HostLink& link, const std::string& content) {
   ByteReader reader(content);
   const int64_t rank = reader.I64();
   const int wait_status = static_cast<int>(reader.I64());

@@ -51,16 +51,16 @@ class Coordinator {
   void OpenLinks();
   void PollOnce();
   Deadline NextDeadline() const;
-  void TakeSignals();
+  void OnSignals();
   void Interrupt(int signal);
   void Reap();
 
-  void Handle(HostLink* link, const AgentMessage& message);
-  void TakeHello(HostLink* link, const std::string& content);
-  void TakeReserved(const std::string& content);
-  void TakeRefused(const HostLink& link, const std::string& content);
-  void TakeStarted(const HostLink& link, const std::string& content);
-  void TakeRankEnded(const HostLink& link, const std::string& content);
+  void OnMessage(HostLink* link, const AgentMessage& message);
+  void OnHello(HostLink* link, const std::string& content);
+  void OnReserved(const std::string& content);
+  void OnRefused(const HostLink& link, const std::string& content);
+  void OnStarted(const HostLink& link, const std::string& content);
+  void OnRankEnded(const HostLink& link, const std::string& content);
   void ReserveRendezvous();
   void StartRanks(const std::string& rendezvous);
 

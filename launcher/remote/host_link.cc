@@ -38,7 +38,7 @@ void HostLink::AddPolled(std::vector<pollfd>* polled) const {
   polled->push_back(process_.Polled());
 }
 
-void HostLink::TakePolled(const pollfd* polled) {
+void HostLink::OnPolled(const pollfd* polled) {
   if (polled[0].revents != 0) pipe_->ReadSome();
   if (polled[1].revents != 0) pipe_->WriteSome();
   if (polled[2].revents != 0) process_.ReadErrors();
@@ -103,12 +103,12 @@ Deadline HostLink::deadline() const {
   return liveness_.next(pipe_->last_heard());
 }
 
-void HostLink::TakeExit(int wait_status) {
+void HostLink::OnExit(int wait_status) {
   // Everything that it wrote has arrived by now. Another process that keeps the pipe open has nothing to report.
   while (pipe_->ReadSome()) {
   }
   pipe_->Close();
-  process_.TakeExit(wait_status);
+  process_.OnExit(wait_status);
 }
 
 std::string HostLink::Trouble() const {

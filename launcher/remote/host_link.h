@@ -37,10 +37,10 @@ class HostLink {
   // Starts `program`, which runs the agent or connects to it; Open sets its standard streams.
   Status Open(ChildProgram program);
 
-  // Number of entries that AddPolled adds and TakePolled reads.
+  // Number of entries that AddPolled adds and OnPolled reads.
   static constexpr size_t kPolled = 3;
   void AddPolled(std::vector<pollfd>* polled) const;
-  void TakePolled(const pollfd* polled);
+  void OnPolled(const pollfd* polled);
 
   void Send(AgentMessageKind kind, std::string_view content = {});
   // The next message, other than output, which is passed on at once.
@@ -52,10 +52,10 @@ class HostLink {
   Deadline deadline() const;
 
   pid_t pid() const { return process_.pid(); }
-  void TakeExit(int wait_status);
+  void OnExit(int wait_status);
 
   // The agent has answered, with the SSH_CONNECTION that it has: "" for none.
-  void TakeAnswer(const std::string& ssh_connection) { ssh_connection_ = ssh_connection; }
+  void OnAnswer(const std::string& ssh_connection) { ssh_connection_ = ssh_connection; }
   bool ready() const { return ssh_connection_.has_value(); }
   const std::string& ssh_connection() const { return *ssh_connection_; }
   // The agent has said goodbye: all of its ranks are gone.

@@ -94,7 +94,7 @@ CpuQuota::~CpuQuota() {
   rmdir(group_.c_str());  // Where that fails, an empty group stays behind.
 }
 
-void CpuQuota::Take(pid_t pid) {
+void CpuQuota::Add(pid_t pid) {
   ANNULUS_CHECK(Write(group_ + "/cgroup.procs", std::to_string(pid)));
   taken_.push_back(pid);
 }

@@ -24,8 +24,8 @@ class CpuQuota {
   CpuQuota(const CpuQuota&) = delete;
   CpuQuota& operator=(const CpuQuota&) = delete;
 
-  // With all threads of the process.
-  void Take(pid_t pid);
+  // Adds the process, with all its threads.
+  void Add(pid_t pid);
   // They go back to where this process is.
   void LetGo();
   // In how many periods the share was not enough.

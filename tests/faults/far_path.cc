@@ -76,8 +76,8 @@ void FarPath::Accept() {
 }
 
 void FarPath::Move(Connection* connection) {
-  Take(&connection->up);
-  Take(&connection->down);
+  Receive(&connection->up);
+  Receive(&connection->down);
   const bool up = Deliver(&connection->up);
   const bool down = Deliver(&connection->down);
   const bool all_ended = connection->up.ended && connection->down.ended && connection->up.pieces.empty() &&
@@ -88,7 +88,7 @@ void FarPath::Move(Connection* connection) {
   close(connection->far);
 }
 
-void FarPath::Take(Way* way) {
+void FarPath::Receive(Way* way) {
   std::vector<char> buffer(16384);
   while (!way->ended) {
     const ssize_t got = recv(way->from, buffer.data(), buffer.size(), MSG_DONTWAIT);

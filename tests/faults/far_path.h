@@ -50,7 +50,7 @@ class FarPath {
   void Run(const std::stop_token& stop);
   void Accept();
   void Move(Connection* connection);
-  static void Take(Way* way);
+  static void Receive(Way* way);
   // Returns false when the receiver is gone.
   static bool Deliver(Way* way);
 

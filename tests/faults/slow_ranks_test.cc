@@ -65,7 +65,7 @@ class SlowRanksTest : public testing::TestWithParam<const char*> {
     std::string why;
     const std::unique_ptr<CpuQuota> quota = CpuQuota::Create(kPeriod, kShare, &why);
     if (quota != nullptr) {
-      quota->Take(ranks_->worker(rank).pid());
+      quota->Add(ranks_->worker(rank).pid());
       Work(kUntilThrottled);
       meanwhile();
       Work(time);

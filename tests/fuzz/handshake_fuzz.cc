@@ -32,7 +32,7 @@ bool Feed(Handshake* to, std::span<const std::byte> bytes, size_t piece) {
   return true;
 }
 
-std::vector<std::byte> Take(Handshake* from) {
+std::vector<std::byte> TakeOutput(Handshake* from) {
   const std::span<const std::byte> output = from->Output();
   std::vector<std::byte> bytes(output.begin(), output.end());
   from->Sent(bytes.size());
@@ -44,7 +44,7 @@ void FeedRaw(Handshake* victim, std::span<const std::byte> bytes, size_t piece) 
     const size_t now = std::min(bytes.size(), victim->Wants());
     if (!Feed(victim, bytes.first(now), piece)) break;
     bytes = bytes.subspan(now);
-    Take(victim);
+    TakeOutput(victim);
   }
   ANNULUS_CHECK(victim->state() != Handshake::State::kDone);
 }
@@ -53,7 +53,7 @@ void FeedAltered(Handshake* victim, Handshake* peer, std::span<const uint8_t> pa
   bool altered = false;
   size_t carried = 0;
   for (int turn = 0; turn < 4; ++turn) {
-    std::vector<std::byte> bytes = Take(peer);
+    std::vector<std::byte> bytes = TakeOutput(peer);
     const std::vector<std::byte> sent = bytes;
     for (size_t i = 0; i + 1 < patches.size(); i += 2) {
       if (patches[i] >= carried && patches[i] < carried + bytes.size()) {
@@ -62,7 +62,7 @@ void FeedAltered(Handshake* victim, Handshake* peer, std::span<const uint8_t> pa
     }
     altered |= bytes != sent;
     carried += bytes.size();
-    if (!Feed(victim, bytes, piece) || !Feed(peer, Take(victim), piece)) break;
+    if (!Feed(victim, bytes, piece) || !Feed(peer, TakeOutput(victim), piece)) break;
   }
   const bool both = victim->state() == Handshake::State::kDone && peer->state() == Handshake::State::kDone;
   ANNULUS_CHECK(both == !altered);
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((data[0] & 2) == 0) {
     FeedRaw(victim, std::as_bytes(rest), piece);
   } else {
-    if (initiates && !Feed(&acceptor, Take(&initiator), piece)) return 0;
+    if (initiates && !Feed(&acceptor, TakeOutput(&initiator), piece)) return 0;
     FeedAltered(victim, peer, rest, piece);
   }
   return 0;

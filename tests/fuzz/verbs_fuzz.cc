@@ -25,7 +25,7 @@ class Bytes {
  public:
   Bytes(const uint8_t* data, size_t size) : data_(data), left_(size) {}
 
-  uint32_t Take() {  // Up to two bytes; 0 at the end.
+  uint32_t Next() {  // Up to two bytes; 0 at the end.
     if (left_ == 0) return 0;
     uint32_t value = *data_++;
     if (--left_ == 0 || (value & 0x80) == 0) return value;
@@ -110,26 +110,26 @@ void CheckPairs(const uint8_t* data, size_t size) {
 void ReadSome(LooseReceiver* loose, uint32_t slots) {
   loose->receiver().Read();
   for (uint32_t slot = 0; slot < LooseReceiver::kSlots; ++slot) {
-    if (loose->reads().is_under_way(slot) && (slots >> slot) % 2 == 1) loose->reads().TakeCompletion(slot);
+    if (loose->reads().is_under_way(slot) && (slots >> slot) % 2 == 1) loose->reads().OnCompletion(slot);
   }
 }
 
 // Plays messages as the bytes say. Headers are mostly right, since random ones hardly ever are.
 void PlayMessages(Bytes bytes) {
-  const size_t rails = 1 + bytes.Take() % 3;
+  const size_t rails = 1 + bytes.Next() % 3;
   LooseReceiver loose(static_cast<int>(rails));
   std::vector<Recv> recvs(LooseReceiver::kSlots);
   uint32_t sequence = 0;
   while (!bytes.empty() && !loose.fault().any()) {
-    const uint32_t what = bytes.Take();
+    const uint32_t what = bytes.Next();
     Recv& recv = recvs[what / 8 % recvs.size()];
     VerbsHeader header;
-    header.bytes = bytes.Take();
-    header.ready = what % 16 < 8 ? header.bytes : bytes.Take();
-    header.sequence = what / 256 % 2 == 1 ? bytes.Take() : sequence;
-    header.released = header.releases = header.taken_slices = what % 64 == 63 ? bytes.Take() : 0;
+    header.bytes = bytes.Next();
+    header.ready = what % 16 < 8 ? header.bytes : bytes.Next();
+    header.sequence = what / 256 % 2 == 1 ? bytes.Next() : sequence;
+    header.released = header.releases = header.taken_slices = what % 64 == 63 ? bytes.Next() : 0;
     const size_t rail = what / 64 % rails;
-    const uint32_t index = bytes.Take() % (VerbsQueueDepth(LooseReceiver::kSlots) + 1);
+    const uint32_t index = bytes.Next() % (VerbsQueueDepth(LooseReceiver::kSlots) + 1);
     const bool in_slot = index < LooseReceiver::kSlots;
     const bool in_cell = index < VerbsQueueDepth(LooseReceiver::kSlots);
     switch (what % 8) {

@@ -98,7 +98,7 @@ Status ResumingEndpoint::BeginSecond() {
     ANNULUS_RETURN_IF_ERROR(second_->PostRecv(&patch_.recv));
     patch_.posted = true;
   }
-  while (Recv* const recv = rest_->TakeBack()) ANNULUS_RETURN_IF_ERROR(second_->PostRecv(recv));
+  while (Recv* const recv = rest_->TakeReceive()) ANNULUS_RETURN_IF_ERROR(second_->PostRecv(recv));
   return Status();
 }
 

@@ -35,9 +35,9 @@ Status Handshake::Feed(std::span<const std::byte> bytes) {
   if (Wants() > 0 || stage_ == Stage::kVerified) return Status();
   Status status;
   if (stage_ == Stage::kProof) {
-    status = TakeProof();
+    status = OnProof();
   } else {
-    status = stage_ == Stage::kPrefix ? TakePrefix() : TakeHello();
+    status = stage_ == Stage::kPrefix ? OnPrefix() : OnHello();
   }
   if (!status.ok()) {
     if (refused_ == Refused::kNobody) refused_ = Refused::kOther;
@@ -54,7 +54,7 @@ void Handshake::QueueHello() {
 }
 
 // A hello of another major version may be shorter or longer, so this is all that is read of it.
-Status Handshake::TakePrefix() {
+Status Handshake::OnPrefix() {
   if (!DecodeHelloPrefix(in_.bytes(), &peer_.hello)) {
     refused_ = Refused::kStranger;
     return {Code::kProtocol, "what was received is not an Annulus hello"};
@@ -69,7 +69,7 @@ Status Handshake::TakePrefix() {
                                Version(hello_.version_major, hello_.version_minor)};
 }
 
-Status Handshake::TakeHello() {
+Status Handshake::OnHello() {
   proof_.SetPeerHello(in_.bytes());
   DecodeHello(in_.bytes(), &peer_);
   if (role_ == Role::kAcceptor) {
@@ -87,7 +87,7 @@ Status Handshake::TakeHello() {
   return Status();
 }
 
-Status Handshake::TakeProof() {
+Status Handshake::OnProof() {
   const HandshakeProof::Mac expected = proof_.MacOf(role_ == Role::kInitiator ? Role::kAcceptor : Role::kInitiator);
   if (CRYPTO_memcmp(in_.bytes().data(), expected.data(), kMacBytes) != 0) {
     const char* why = " holds another job key";

@@ -66,9 +66,9 @@ class Handshake {
   enum class Stage { kPrefix, kHello, kProof, kVerified, kFailed };
 
   void QueueHello();
-  Status TakePrefix();
-  Status TakeHello();
-  Status TakeProof();
+  Status OnPrefix();
+  Status OnHello();
+  Status OnProof();
   Status CheckEncryption();
 
   const Role role_;

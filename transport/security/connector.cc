@@ -59,13 +59,13 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   void StartDial(Dial* dial);
   bool OpenDial(Dial* dial, const StreamEndpoint& to);
-  void TakeDialled(Dial* dial);
-  void TakeDialHandshake(Dial* dial, Status status);
+  void OnDialled(Dial* dial);
+  void OnDialHandshake(Dial* dial, Status status);
   void RetryDial(Dial* dial, const std::string& why);
 
   std::shared_ptr<Door> MakeDoor();
   Verdict Decide(const Hello& peer) const;
-  void TakeProven(Door::Proven proven);
+  void OnProven(Door::Proven proven);
 
   void Fail(Status status);
   bool done() const { return missing_ == 0 || !failure_.ok(); }
@@ -118,7 +118,7 @@ void Connector::StartDial(Dial* dial) {
   dial->socket.async_connect(to, [self = shared_from_this(), dial, to](const asio::error_code& error) {
     if (self->finished_) return;
     dial->timer.cancel();
-    if (!error) return self->TakeDialled(dial);
+    if (!error) return self->OnDialled(dial);
     if (error == asio::error::operation_aborted) return self->RetryDial(dial, kNobodyThere);
     if (IsPermanent(error)) {
       return self->Fail({Code::kSystem,
@@ -154,7 +154,7 @@ bool Connector::OpenDial(Dial* dial, const StreamEndpoint& to) {
   return false;
 }
 
-void Connector::TakeDialled(Dial* dial) {
+void Connector::OnDialled(Dial* dial) {
   // Dialling a port of this host that nobody listens on can connect a socket to itself, by TCP's simultaneous open.
   asio::error_code error;
   if (dial->socket.local_endpoint(error) == dial->socket.remote_endpoint(error)) return RetryDial(dial, kNobodyThere);
@@ -166,11 +166,11 @@ void Connector::TakeDialled(Dial* dial) {
   dial->handshake = std::make_shared<StreamHandshake>(std::move(dial->socket), Role::kInitiator, plan_.key, hello);
   const std::shared_ptr<StreamHandshake> handshake = dial->handshake;  // It may finish, and be released, inside Start.
   handshake->Start(nullptr, [self = shared_from_this(), dial](Status status) {
-    if (!self->finished_) self->TakeDialHandshake(dial, std::move(status));
+    if (!self->finished_) self->OnDialHandshake(dial, std::move(status));
   });
 }
 
-void Connector::TakeDialHandshake(Dial* dial, Status status) {
+void Connector::OnDialHandshake(Dial* dial, Status status) {
   const std::shared_ptr<StreamHandshake> handshake = std::move(dial->handshake);
   // Whoever says something else, or is about to go, may be in the place of the peer for a while.
   const Handshake::Refused refused = handshake->refused();
@@ -209,7 +209,7 @@ std::shared_ptr<Door> Connector::MakeDoor() {
   plan.limit = plan_.stranger_limit;
   // The door is closed before this object is gone.
   plan.decide = [this](const Hello& peer) { return Decide(peer); };
-  plan.on_proven = [this](Door::Proven proven) { TakeProven(std::move(proven)); };
+  plan.on_proven = [this](Door::Proven proven) { OnProven(std::move(proven)); };
   plan.on_exhausted = [this](const Status& status) { Fail(status); };
   return std::make_shared<Door>(&reactor_->context(), std::move(plan));
 }
@@ -220,7 +220,7 @@ Verdict Connector::Decide(const Hello& peer) const {
   return found->second ? Verdict::kDuplicate : Verdict::kWelcome;
 }
 
-void Connector::TakeProven(Door::Proven proven) {
+void Connector::OnProven(Door::Proven proven) {
   const Hello& peer = proven.handshake->peer();
   const StreamId id{peer.rank, peer.channel, peer.lane};
   SealedSocket made = proven.handshake->TakeSocket();

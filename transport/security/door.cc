@@ -161,11 +161,11 @@ void Door::Greet(int fd, const StreamEndpoint& from) {
     if (!failed && self->listener_ != nullptr) self->DropSlow(handshake.get());
   });
   handshake->Start(plan_.decide, [self = shared_from_this(), visitor](Status status) {
-    if (self->listener_ != nullptr) self->TakeResult(visitor, std::move(status));
+    if (self->listener_ != nullptr) self->OnResult(visitor, std::move(status));
   });
 }
 
-void Door::TakeResult(Visitors::iterator visitor, Status status) {
+void Door::OnResult(Visitors::iterator visitor, Status status) {
   const std::shared_ptr<StreamHandshake> handshake = visitor->handshake;
   if (status.ok()) {
     Proven proven{visitor->from, visitor->limit, handshake};

@@ -81,7 +81,7 @@ class Door : public std::enable_shared_from_this<Door> {
   bool Recover(int os_errno);
   void Pause();
   void Greet(int fd, const StreamEndpoint& from);
-  void TakeResult(Visitors::iterator visitor, Status status);
+  void OnResult(Visitors::iterator visitor, Status status);
   void DropSlow(const StreamHandshake* handshake);
   void DropFromCrowd();
   bool DropSilent();

@@ -39,7 +39,7 @@ Status CheckIdentity(const Identity& own, const PeerHello& peer, RefusedPeer* re
     const bool earlier = theirs.run.id == own.run.id && theirs.run.restart < own.run.restart;
     *refused = earlier ? RefusedPeer::kEarlierRun : RefusedPeer::kOtherRun;
     return {Code::kMismatch,
-            "this rank belongs to " + RunText(own.run) + ", " + peer.Name() + " to " + RunText(theirs.run)};
+            "this rank belongs to " + JobRunText(own.run) + ", " + peer.Name() + " to " + JobRunText(theirs.run)};
   }
   if (theirs.job != own.job) return Differs(peer, "job id", std::to_string(theirs.job), std::to_string(own.job));
   if (theirs.epoch == own.epoch) return Status();

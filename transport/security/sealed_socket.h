@@ -41,13 +41,13 @@ class SealedSocket {
   size_t write_some(asio::const_buffer data, asio::error_code& error) {
     if (seal == nullptr) return socket.write_some(data, error);
     const iovec piece = {const_cast<void*>(data.data()), data.size()};
-    return Take(seal->Send(socket.native_handle(), &piece, 1), error);
+    return CountOrError(seal->Send(socket.native_handle(), &piece, 1), error);
   }
   size_t read_some(asio::mutable_buffer room, asio::error_code& error) {
     if (seal == nullptr) return socket.read_some(asio::buffer(room), error);
     const iovec piece = {room.data(), room.size()};
     const ssize_t got = seal->Receive(socket.native_handle(), &piece, 1);
-    const size_t bytes = Take(got, error);
+    const size_t bytes = CountOrError(got, error);
     if (got == 0) error = asio::error::eof;
     return bytes;
   }
@@ -82,7 +82,7 @@ class SealedSocket {
   static asio::error_code Ended(const asio::error_code& error) {
     return error ? error : asio::error_code(asio::error::operation_aborted);
   }
-  static size_t Take(ssize_t bytes, asio::error_code& error) {
+  static size_t CountOrError(ssize_t bytes, asio::error_code& error) {
     error = bytes < 0 ? asio::error_code(errno, asio::error::get_system_category()) : asio::error_code();
     return bytes < 0 ? 0 : static_cast<size_t>(bytes);
   }

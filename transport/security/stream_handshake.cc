@@ -54,11 +54,11 @@ void StreamHandshake::Read() {
   socket_.async_read_some(asio::buffer(in_.data(), handshake_.Wants()),
                           [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
                             if (error) return self->FinishLost(error);
-                            self->TakeInput(bytes);
+                            self->OnInput(bytes);
                           });
 }
 
-void StreamHandshake::TakeInput(size_t bytes) {
+void StreamHandshake::OnInput(size_t bytes) {
   if (!done_) return;
   spoken_to_ = true;
   Status status = handshake_.Feed(std::span(in_).first(bytes));
@@ -106,11 +106,11 @@ void StreamHandshake::ReadVerdict() {
   socket_.async_read_some(asio::buffer(in_.data(), 1),
                           [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
                             if (error) return self->FinishLost(error);
-                            self->TakeVerdict();
+                            self->OnVerdict();
                           });
 }
 
-void StreamHandshake::TakeVerdict() {
+void StreamHandshake::OnVerdict() {
   const Hello& peer = handshake_.peer();
   const std::string name = "rank " + std::to_string(peer.rank);
   switch (static_cast<Verdict>(in_[0])) {

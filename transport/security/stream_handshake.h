@@ -52,12 +52,12 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
   void Continue();
   void Write();
   void Read();
-  void TakeInput(size_t bytes);
+  void OnInput(size_t bytes);
   void BeginSeal();
   void Shake();
   void SendVerdict();
   void ReadVerdict();
-  void TakeVerdict();
+  void OnVerdict();
   void Finish(Status status);
   void FinishLost(const asio::error_code& error);
 

@@ -40,8 +40,8 @@ void Put(const char* name, const Value& value, TransportSettings* settings) {
   }
 }
 
-// Takes the first entry of a list off it.
-std::string_view TakeEntry(std::string_view* list) {
+// Reads the first entry of a list, and removes it.
+std::string_view ReadEntry(std::string_view* list) {
   const std::string_view entry = list->substr(0, list->find(kBetweenNetworks));
   list->remove_prefix(std::min(list->size(), entry.size() + kBetweenNetworks.size()));
   return entry;
@@ -49,9 +49,9 @@ std::string_view TakeEntry(std::string_view* list) {
 
 bool ShareAnEntry(std::string_view left, std::string_view right) {
   while (!left.empty()) {
-    const std::string_view entry = TakeEntry(&left);
+    const std::string_view entry = ReadEntry(&left);
     for (std::string_view others = right; !others.empty();) {
-      if (TakeEntry(&others) == entry) return true;
+      if (ReadEntry(&others) == entry) return true;
     }
   }
   return false;

@@ -48,7 +48,7 @@ Status TransportSet::Connect(std::vector<std::vector<LinkRequest>> wanted, Conne
     ANNULUS_RETURN_IF_ERROR(transports_[t]->Connect(wanted[t], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
       if (endpoints[i] == nullptr) continue;
-      owner->TakeLink(t, wanted[t][i], MayGoOn(wanted[t][i], std::move(endpoints[i])));
+      owner->OnLink(t, wanted[t][i], MayGoOn(wanted[t][i], std::move(endpoints[i])));
     }
     for (const auto& [index, why] : refused) {
       size_t other = t;

@@ -33,7 +33,7 @@ class TransportSet {
   class Owner {
    public:
     // The transport of that index has made one.
-    virtual void TakeLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) = 0;
+    virtual void OnLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) = 0;
     // A device of the transport has refused one that has another transport, at either end. *transport and *link become
     // what is to be made in its place, by a transport further down the list. The other end makes the same choice.
     virtual Status Replace(size_t* transport, LinkRequest* link, const std::string& why) = 0;

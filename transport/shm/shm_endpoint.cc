@@ -103,9 +103,9 @@ Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t byt
   return Status();
 }
 
-bool ShmEndpoint::TakeInto(std::byte* to) {
+bool ShmEndpoint::PopInto(std::byte* to) {
   bool told = false;
-  const bool taken = receiver_.TakeLent(to, &told);
+  const bool taken = receiver_.PopLent(to, &told);
   bell_.Owe(told);
   return taken;
 }
@@ -173,11 +173,11 @@ Status ShmEndpoint::Progress(bool* moved) {
 
 bool ShmEndpoint::ReadSocket() {
   if (!bell_.Drain(&peer_regions_)) peer_gone_ = true;
-  return !peer_regions_.TakeFault(&fault_) && !peer_gone_ && bell_.rung();
+  return !peer_regions_.HasFault(&fault_) && !peer_gone_ && bell_.rung();
 }
 
 bool ShmEndpoint::HasWork() {
-  const bool returned = sender_.TakeReturns(&fault_);
+  const bool returned = sender_.CollectReturns(&fault_);
   if (short_.is_blocked && sender_.HasRoomForShort(&fault_)) return true;
   if (short_.awaits && receiver_.HasSlice()) return true;
   return returned || receiver_.HasWork() || sender_.HasWork(&fault_) || fault_.field != nullptr || Drained();

@@ -48,20 +48,20 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
     short_.awaits = !receiver_.HasSlice() || !receiver_.PeekShort(slice, &fault_);
     return !short_.awaits && status_.ok();
   }
-  void Take() override {
+  void Pop() override {
     bool told = false;
-    receiver_.TakeShort(&told);
+    receiver_.PopShort(&told);
     sender_.PrepareNext();
     bell_.Owe(told);
   }
-  bool TakeInto(std::byte* to) override;
+  bool PopInto(std::byte* to) override;
   bool Flush() override {
     bell_.RingIfOwed();
     return true;
   }
 
   bool SendsFrom(const std::byte* data, size_t bytes) override {
-    return status_.ok() && sender_.TakesInPlace(data, bytes);
+    return status_.ok() && sender_.AcceptsInPlace(data, bytes);
   }
   bool Lends(const std::byte* data, size_t bytes) override;
   void Withdraw() override { sender_.Withdraw(); }

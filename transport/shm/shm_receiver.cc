@@ -48,7 +48,7 @@ bool ShmReceiver::Post(Recv* recv) {
 
 bool ShmReceiver::Advance(bool* freed, ShmFault* fault) {
   bool any = false;
-  while (first_ != nullptr && HasSlice() && Take(freed, fault)) {
+  while (first_ != nullptr && HasSlice() && ReceiveNext(freed, fault)) {
     Consume(freed);
     any = true;
   }
@@ -82,14 +82,14 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
   return true;
 }
 
-void ShmReceiver::TakeShort(bool* told) {
+void ShmReceiver::PopShort(bool* told) {
   Consume(told);
   if (peeked_.word == kShmInline) return;
   ReturnSlot(peeked_.word);
   *told = true;
 }
 
-bool ShmReceiver::TakeLent(std::byte* to, bool* told) {
+bool ShmReceiver::PopLent(std::byte* to, bool* told) {
   const uint32_t slot = peeked_.word & ~kForms;
   if ((peeked_.word & kForms) != kShmLent || !CopyLent(Next(), slot, to, peeked_.bytes, told)) return false;
   Consume(told);
@@ -106,7 +106,7 @@ bool ShmReceiver::AwaitsLoan() const {
   return state == ShmClaimState::kOffered ? !CanRead() : IsSenders(state);
 }
 
-bool ShmReceiver::Take(bool* freed, ShmFault* fault) {
+bool ShmReceiver::ReceiveNext(bool* freed, ShmFault* fault) {
   const ShmDescriptor& descriptor = Next();
   const uint64_t ticket = Ticket();
   if (ticket != taken_ + 1) {

@@ -47,12 +47,12 @@ class ShmReceiver {
   bool AwaitsLoan() const;
   bool idle() const { return first_ == nullptr; }
 
-  // Returns the next slice, if it has arrived and no receive is posted. The slice stays until TakeShort.
+  // Returns the next slice, if it has arrived and no receive is posted. The slice stays until PopShort.
   bool PeekShort(ShortPath::Slice* slice, ShmFault* fault);
-  // Takes the slice that PeekShort found. Sets *told when the sender was told that there is room.
-  void TakeShort(bool* told);
+  // Removes the slice that PeekShort found. Sets *told when the sender was told that there is room.
+  void PopShort(bool* told);
   // The same for one that was lent, whose data is copied to `to`. Returns whether that could be done.
-  bool TakeLent(std::byte* to, bool* told);
+  bool PopLent(std::byte* to, bool* told);
 
   // Gives back the slot or cell of `recv`. Returns whether that was a shared slot, because the sender may wait for it.
   bool Release(Recv* recv);
@@ -78,7 +78,7 @@ class ShmReceiver {
   uint64_t stale_ticket() const { return taken_ < shared_.ring_entries ? 0 : taken_ + 1 - shared_.ring_entries; }
 
   bool CanRead() const { return memory_ != nullptr && memory_->works(); }
-  bool Take(bool* freed, ShmFault* fault);
+  bool ReceiveNext(bool* freed, ShmFault* fault);
   // Copies lent data, unless it is not to be had. Sets *told when the claim has changed, for which the sender may
   // sleep.
   bool CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes, bool* told);

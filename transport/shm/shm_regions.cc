@@ -70,7 +70,7 @@ void ShmPeerRegions::Fault(const ShmFault& fault) {
   if (fault_.field == nullptr) fault_ = fault;
 }
 
-bool ShmPeerRegions::TakeFault(ShmFault* fault) {
+bool ShmPeerRegions::HasFault(ShmFault* fault) {
   if (fault_.field == nullptr) return false;
   *fault = fault_;
   return true;
@@ -100,11 +100,11 @@ void ShmPeerRegions::Feed(const char* data, size_t bytes, int fd) {
     partial_bytes_ = 0;
     ShmNotice notice;
     std::memcpy(&notice, partial_, sizeof(notice));
-    Take(notice);
+    OnNotice(notice);
   }
 }
 
-void ShmPeerRegions::Take(const ShmNotice& notice) {
+void ShmPeerRegions::OnNotice(const ShmNotice& notice) {
   if (notice.kind == ShmNotice::kShares) return Share(notice);
   Region* const region = Find(notice.region);
   if (notice.kind != ShmNotice::kForgets) return Fault({"kind of a notice", notice.kind, ShmNotice::kShares, 0});

@@ -65,11 +65,11 @@ class ShmPeerRegions {
   ShmPeerRegions& operator=(const ShmPeerRegions&) = delete;
 
   // Takes bytes that came over the socket, and the file that came with them or -1. Takes ownership of the file. Faults
-  // are kept for TakeFault.
+  // are kept for HasFault.
   void Feed(const char* data, size_t bytes, int fd);
   // Records that a file did not arrive because this process has no descriptor left.
   void MissFile() { Fault({"taking the file of registered memory", 0, 0, EMFILE}); }
-  bool TakeFault(ShmFault* fault);
+  bool HasFault(ShmFault* fault);
 
   // Returns the memory at `place`; null when it is unknown or not that large. Each success holds the region until
   // Release, which takes what Hold returned. A region for which there is no address space is copied from its file.
@@ -96,7 +96,7 @@ class ShmPeerRegions {
   };
 
   const std::byte* Copy(const Region& region, uint64_t offset, uint32_t bytes);
-  void Take(const ShmNotice& notice);
+  void OnNotice(const ShmNotice& notice);
   void Share(const ShmNotice& notice);
   Region* Find(uint64_t id);
   void Unmap(Region* region);

@@ -12,7 +12,7 @@ ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions)
 }
 
 std::byte* ShmSender::Acquire(ShmFault* fault) {
-  TakeReturns(fault);
+  CollectReturns(fault);
   return LendFree(fault);
 }
 
@@ -41,7 +41,7 @@ Nanoseconds ShmSender::TimeRewrite(std::byte* slot, size_t bytes) {
   return std::max<Nanoseconds>(Now() - begin, 1);
 }
 
-bool ShmSender::TakeReturns(ShmFault* fault) {
+bool ShmSender::CollectReturns(ShmFault* fault) {
   bool took = false;
   // The loop ends: at most all slots are at the peer, and the return of any other slot is a fault.
   while (true) {
@@ -92,7 +92,7 @@ bool ShmSender::OwnsAsLent(const std::byte* data) const {
 }
 
 // Sets the cookie to the slot that the slice takes to the peer.
-Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
+Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   if (OwnsAsLent(send->data)) {
     const size_t slot = IndexOf(send->data);
     slots_[slot].state = State::kPosted;
@@ -103,7 +103,7 @@ Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   const bool in_place = send->bytes >= kLeastInPlace && regions_->Find(send->data, send->bytes, &place);
   if (!in_place && !(loan_.may && send->bytes >= kLeastLent))
     return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
-  TakeReturns(fault);
+  CollectReturns(fault);
   if (num_free_ == 0) return Status::WouldBlock();
   const uint32_t slot = TakeFree();
   slots_[slot].state = in_place ? State::kInPlace : State::kLoan;
@@ -118,7 +118,7 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
     return Status::Invalid("a slice of " + std::to_string(send->bytes) + " bytes, " + std::to_string(send->ready) +
                            " of them ready, for a slot of " + std::to_string(shared_.slot_bytes) + " bytes");
   }
-  ANNULUS_RETURN_IF_ERROR(TakeSlotFor(send, fault));
+  ANNULUS_RETURN_IF_ERROR(AssignSlot(send, fault));
   send->code = Code::kInProgress;
   send->next = nullptr;
   (first_ == nullptr ? first_ : last_->next) = send;
@@ -136,7 +136,7 @@ bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t byt
     return true;
   }
   // Looking for returned slots costs as much as transferring a line of data, so it is not done for each slice.
-  if (2 * num_free_ <= shared_.num_slots) TakeReturns(fault);
+  if (2 * num_free_ <= shared_.num_slots) CollectReturns(fault);
   std::byte* const slot = LendFree(fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
@@ -195,7 +195,8 @@ void ShmSender::Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
 bool ShmSender::Complete(bool* copied, ShmFault* fault) {
   bool any = false;
   while (first_ != unpublished_) {
-    const bool is_over = IsRead(*first_) || EndsLoan(first_, copied, fault) || (TakeReturns(fault) && IsRead(*first_));
+    const bool is_over =
+        IsRead(*first_) || EndsLoan(first_, copied, fault) || (CollectReturns(fault) && IsRead(*first_));
     if (!is_over) return any;
     Pop(Code::kOk);
     any = true;

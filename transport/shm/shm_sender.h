@@ -35,7 +35,7 @@ class ShmSender {
   // it.
   static constexpr size_t kLeastInPlace = 4096;
   // Whether Post accepts this memory, which is not a slot.
-  bool TakesInPlace(const std::byte* data, size_t bytes) {
+  bool AcceptsInPlace(const std::byte* data, size_t bytes) {
     ShmPlace place;
     return bytes >= kLeastInPlace && bytes <= shared_.slot_bytes && regions_->Find(data, bytes, &place);
   }
@@ -51,7 +51,7 @@ class ShmSender {
   // large enough.
   bool Lends(const std::byte* data, size_t bytes) {
     loan_.may = true;
-    return bytes >= kLeastLent && bytes <= shared_.slot_bytes && !TakesInPlace(data, bytes);
+    return bytes >= kLeastLent && bytes <= shared_.slot_bytes && !AcceptsInPlace(data, bytes);
   }
 
   // Lends a free slot; null when there is none. First takes returned slots back and checks them.
@@ -64,7 +64,7 @@ class ShmSender {
   Nanoseconds TimeRewrite(std::byte* slot, size_t bytes);
 
   // Takes back the slots that the peer has returned. Returns whether there were any.
-  bool TakeReturns(ShmFault* fault);
+  bool CollectReturns(ShmFault* fault);
 
   // Queues `send`; Publish() may publish it at once. Errors: kInvalidArgument; would_block when there is no slot for
   // data in place.
@@ -141,7 +141,7 @@ class ShmSender {
 
   std::byte* LendFree(ShmFault* fault);
   bool OwnsAsLent(const std::byte* data) const;
-  Status TakeSlotFor(Send* send, ShmFault* fault);
+  Status AssignSlot(Send* send, ShmFault* fault);
   bool IsRead(const Send& send) const;
   bool IsLoan(const Send& send) const {
     return (send.cookie & kTied) != 0 && slots_[static_cast<uint32_t>(send.cookie)].state == State::kLoan;

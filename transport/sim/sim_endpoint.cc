@@ -59,7 +59,7 @@ std::string SimEndpoint::Describe() const {
 
 Status SimEndpoint::AcquireSlot(std::byte** slot) {
   if (!error_.ok()) return error_;
-  std::byte* taken = send_pool_.Take(link_->clock);
+  std::byte* taken = send_pool_.Lend(link_->clock);
   if (taken == nullptr) return Status::WouldBlock();
   send_pool_.at(send_pool_.IndexOf(taken)).lent = true;
   *slot = taken;
@@ -116,7 +116,7 @@ Status SimEndpoint::Progress(bool* moved) {
     Launch(static_cast<uint32_t>(bytes));
     *moved = true;
   }
-  if (TakePieces()) *moved = true;
+  if (ReceivePieces()) *moved = true;
   return error_;
 }
 
@@ -178,7 +178,7 @@ bool SimEndpoint::CompleteSends() {
   return any;
 }
 
-bool SimEndpoint::TakePieces() {
+bool SimEndpoint::ReceivePieces() {
   bool moved = false;
   while (error_.ok() && !in_.inbox.empty()) {
     const SimPiece::Kind kind = in_.inbox.front().kind;
@@ -196,14 +196,14 @@ bool SimEndpoint::TakePieces() {
         break;
       case SimPiece::Kind::kData:
         in_.held_bytes -= piece.data.size() + (piece.offset == 0 ? kHeaderBytes : 0);
-        TakeData(piece);
+        OnData(piece);
         break;
     }
   }
   return moved;
 }
 
-void SimEndpoint::TakeData(const SimPiece& piece) {
+void SimEndpoint::OnData(const SimPiece& piece) {
   Recv* recv = recvs_.head;
   if (!recv->started) {
     ANNULUS_CHECK(piece.offset == 0);
@@ -217,7 +217,7 @@ void SimEndpoint::TakeData(const SimPiece& piece) {
     }
     recv->started = true;
     const bool lands = recv->landing != nullptr && limits().lands_in.Has(MemoryKind::kHost);
-    recv->data = lands ? recv->landing : recv_pool_.Take(link_->clock);
+    recv->data = lands ? recv->landing : recv_pool_.Lend(link_->clock);
     if (!lands) recv_pool_.at(recv_pool_.IndexOf(recv->data)).sender = piece.sender_slot;
   }
   ANNULUS_CHECK(piece.offset == recv->arrived && recv->data != nullptr);

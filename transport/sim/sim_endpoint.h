@@ -52,8 +52,8 @@ class SimEndpoint final : public Endpoint {
   void Launch(uint32_t bytes);
   void Depart(Send* send, uint32_t offset, uint32_t bytes, bool last);
   bool CompleteSends();
-  bool TakePieces();
-  void TakeData(const SimPiece& piece);
+  bool ReceivePieces();
+  void OnData(const SimPiece& piece);
   void End();
   void Fail(Status status);
 

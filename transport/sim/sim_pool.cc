@@ -27,7 +27,7 @@ SimPool::SimPool(int slots, size_t slot_bytes)
   for (int i = 0; i < slots; ++i) Give(i);
 }
 
-std::byte* SimPool::Take(SimClock* clock) {
+std::byte* SimPool::Lend(SimClock* clock) {
   if (free_.empty()) return nullptr;
   std::swap(free_[clock->Between(0, static_cast<int64_t>(free_.size()) - 1)], free_.back());
   const int index = free_.back();

@@ -21,8 +21,8 @@ class SimPool {
 
   SimPool(int slots, size_t slot_bytes);
 
-  // Takes a random slot; null when there is none.
-  std::byte* Take(SimClock* clock);
+  // Lends a random slot; null when there is none.
+  std::byte* Lend(SimClock* clock);
   // Fills the slot with poison, to expose readers that should not read it.
   void Give(int index);
   // The slot's index; -1 when `data` is not in a slot.

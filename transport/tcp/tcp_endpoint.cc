@@ -43,7 +43,7 @@ EndpointStats TcpEndpoint::stats() const {
 
 Status TcpEndpoint::AcquireSlot(std::byte** slot) {
   if (!status_.ok()) return status_;
-  std::byte* const taken = session_.TakeSlot();
+  std::byte* const taken = session_.LendSlot();
   if (taken == nullptr) return Status::WouldBlock();
   *slot = taken;
   return Status();

@@ -59,7 +59,7 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
 
   Status SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) override;
   bool Peek(Slice* slice) override { return status_.ok() && session_.Peek(slice); }
-  void Take() override { session_.Take(); }
+  void Pop() override { session_.Pop(); }
   bool Flush() override { return session_.FlushCopy(); }
 
  private:

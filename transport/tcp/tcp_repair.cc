@@ -117,11 +117,11 @@ void TcpRepair::Greet(int lane, SealedSocket socket) {
   work.greeting = std::make_shared<TcpGreeting>(std::move(socket));
   const std::shared_ptr<TcpGreeting> greeting = work.greeting;
   greeting->Start(session_->Freeze(lane),
-                  [this, lane](const Status& status, uint64_t received) { TakeGreeting(lane, status, received); });
+                  [this, lane](const Status& status, uint64_t received) { OnGreeting(lane, status, received); });
 }
 
 // After an error the dialling end begins again in Tend.
-void TcpRepair::TakeGreeting(int lane, const Status& status, uint64_t received) {
+void TcpRepair::OnGreeting(int lane, const Status& status, uint64_t received) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (status.ok()) {
     work.greeted = true;
@@ -142,13 +142,13 @@ void TcpRepair::Supersede(int lane) {
   StopTaking(work.greeting->fd());
   if (!work.greeted) work.greeting->Look();
   if (work.greeted) {
-    if (const Status status = TakeIntoUse(lane, &moved_); !status.ok()) failure_ = status;
+    if (const Status status = PutIntoUse(lane, &moved_); !status.ok()) failure_ = status;
   } else if (work.greeting != nullptr) {
     std::exchange(work.greeting, nullptr)->Cancel();
   }
 }
 
-Status TcpRepair::TakeIntoUse(int lane, bool* moved) {
+Status TcpRepair::PutIntoUse(int lane, bool* moved) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   SealedSocket socket = std::exchange(work.greeting, nullptr)->TakeSocket();
   work.greeted = work.active = false;
@@ -181,7 +181,7 @@ Status TcpRepair::TendLanes(bool* moved) {
   if (gave_up_) {
     // What came over a connection that is ready is delivered before the end.
     for (int lane = 0; lane < config_.lanes; ++lane) {
-      if (lanes_[static_cast<size_t>(lane)].greeted) ANNULUS_RETURN_IF_ERROR(TakeIntoUse(lane, moved));
+      if (lanes_[static_cast<size_t>(lane)].greeted) ANNULUS_RETURN_IF_ERROR(PutIntoUse(lane, moved));
     }
     Stop();
     *moved = true;
@@ -193,7 +193,7 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (!work.active && session_->IsBroken(lane)) Begin(lane);
   if (!work.active) return Status();
-  if (work.greeted) return TakeIntoUse(lane, moved);
+  if (work.greeted) return PutIntoUse(lane, moved);
   if (concludes_by_ && !Concludes(lane, now)) return Status();
   // The dialling end gives up, once its rank is in a call, where it finds no path. The accepting end could not tell
   // that from a peer that computes; if the peer has died, or never calls, control and the call's deadline end the wait.

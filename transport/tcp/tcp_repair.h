@@ -97,9 +97,9 @@ class TcpRepair final : public TcpDoor::Link {
   void Begin(int lane);
   void Dial(int lane);
   void Supersede(int lane);
-  Status TakeIntoUse(int lane, bool* moved);
+  Status PutIntoUse(int lane, bool* moved);
   void Greet(int lane, SealedSocket socket);
-  void TakeGreeting(int lane, const Status& status, uint64_t received);
+  void OnGreeting(int lane, const Status& status, uint64_t received);
 
   const TcpRepairConfig config_;
   TcpSession* const session_;

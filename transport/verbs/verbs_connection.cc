@@ -118,7 +118,7 @@ bool VerbsConnection::AllAnswer() const {
 }
 
 bool VerbsConnection::MayLand(const std::byte* data, size_t bytes) {
-  return config_.least_read > 0 && bytes >= config_.least_read && AllRead() && rails_[0]->MayTake(data, bytes);
+  return config_.least_read > 0 && bytes >= config_.least_read && AllRead() && rails_[0]->MayAcquire(data, bytes);
 }
 
 void VerbsConnection::FillFarewell(VerbsFarewell* farewell) const {
@@ -128,11 +128,11 @@ void VerbsConnection::FillFarewell(VerbsFarewell* farewell) const {
   }
 }
 
-void VerbsConnection::TakeFarewell(const VerbsFarewell& farewell) {
-  target_.TakeTaken(farewell.taken_slices);
+void VerbsConnection::OnFarewell(const VerbsFarewell& farewell) {
+  target_.OnTaken(farewell.taken_slices);
   for (size_t i = 0; i < rails_.size(); ++i) {
-    rails_[i]->outbox().TakeFarewell(farewell.rails[i].received);
-    rails_[i]->inbox().TakeFarewell(farewell.rails[i].sent);
+    rails_[i]->outbox().OnFarewell(farewell.rails[i].received);
+    rails_[i]->inbox().OnFarewell(farewell.rails[i].sent);
   }
 }
 

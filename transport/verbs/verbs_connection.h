@@ -72,12 +72,12 @@ class VerbsConnection {
   // Lets the sender keep what it sends.
   void Keep() { sender_.Keep(); }
   // Whether slices may be sent from memory of GPUs, and read into it.
-  bool MayReachGpus() const { return rails_[0]->outbox().regions().all->may_take_gpus(); }
+  bool MayReachGpus() const { return rails_[0]->outbox().regions().all->may_use_gpus(); }
   // As VerbsRegions does.
   std::string GpusText() const { return rails_[0]->outbox().regions().all->GpusText(); }
   // What the farewell says of each rail, and what the peer's said.
   void FillFarewell(VerbsFarewell* farewell) const;
-  void TakeFarewell(const VerbsFarewell& farewell);
+  void OnFarewell(const VerbsFarewell& farewell);
   // Whether all that the farewell promised has arrived.
   bool HasArrived(const VerbsFarewell& farewell) const;
 

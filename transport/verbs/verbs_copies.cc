@@ -19,7 +19,7 @@ constexpr Nanoseconds kMostGivingUp = kSecond;
 VerbsCopies::VerbsCopies(VerbsRegions* regions, std::span<std::byte> room)
     : regions_(regions), word_(reinterpret_cast<uint32_t*>(room.data())), room_(room.subspan(kWordBytes)) {}
 
-Status VerbsCopies::Take(VerbsUse use, const std::byte* data, size_t bytes, const std::byte** copy) {
+Status VerbsCopies::Copy(VerbsUse use, const std::byte* data, size_t bytes, const std::byte** copy) {
   if (status_.ok() && !begun_) status_ = Begin(bytes);
   while (status_.ok()) {
     if (piece_ > 0) {

@@ -21,15 +21,15 @@ namespace annulus {
 
 class VerbsCopies {
  public:
-  // `room`: slots (transport/memory/slot_memory.h) that nobody else uses once Take has been called. Pieces are as large
+  // `room`: slots (transport/memory/slot_memory.h) that nobody else uses once Copy has been called. Pieces are as large
   // as it is, but for a word.
   VerbsCopies(VerbsRegions* regions, std::span<std::byte> room);
 
   // Sets *copy to a copy of `bytes` of a region in use, which stays until it is dropped. Slices are copied one after
   // the other: who asks for one asks for the same until it is there. Errors: kWouldBlock  it is not there yet.
   //         others       permanent: kOutOfMemory, kUnsupported or kSystem of the GPU.
-  Status Take(VerbsUse use, const std::byte* data, size_t bytes, const std::byte** copy);
-  // The GPU is copying: that Take will succeed, nothing else tells.
+  Status Copy(VerbsUse use, const std::byte* data, size_t bytes, const std::byte** copy);
+  // The GPU is copying: that Copy will succeed, nothing else tells.
   bool is_under_way() const { return piece_ > 0; }
   // Drops the oldest one.
   void DropFirst() { copies_.pop_front(); }

@@ -107,7 +107,7 @@ Status VerbsEndpoint::AcquireSlot(std::byte** slot) {
   if (!status_.ok()) return status_;
   // The link itself ends once everything is delivered.
   if (IsEnding()) return LostStatus();
-  std::byte* const taken = connection_.sender().TakeSlot();
+  std::byte* const taken = connection_.sender().LendSlot();
   if (taken == nullptr) return Status::WouldBlock();
   *slot = taken;
   return Status();
@@ -220,7 +220,7 @@ void VerbsEndpoint::ReadStream() {
   connection_.PollAll();
   const VerbsFarewell* const farewell = stream_->farewell();
   if (farewell == nullptr) return;
-  connection_.TakeFarewell(*farewell);
+  connection_.OnFarewell(*farewell);
 }
 
 bool VerbsEndpoint::AllArrived() const {

@@ -76,7 +76,7 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
   void Carried() override { connection_.sender().Carried(); }
   bool owes_completed() const override { return connection_.sender().owes_completed(); }
   bool has_for_next() const override { return connection_.receiver().has_for_next(); }
-  Recv* TakeBack() override { return connection_.receiver().TakeBack(); }
+  Recv* TakeReceive() override { return connection_.receiver().TakeReceive(); }
   bool has_partial() const override { return connection_.receiver().has_partial(); }
   Recv* partial() override { return connection_.receiver().partial(); }
   void PartialArrived(uint32_t arrived) override { connection_.receiver().PartialArrived(arrived); }

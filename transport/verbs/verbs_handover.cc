@@ -87,12 +87,12 @@ Status VerbsHandover::Continue() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Status();
     if (got <= 0) return Lost("waiting for it", got < 0 ? errno : 0);
     in_bytes_ += static_cast<size_t>(got);
-    if (!greeted && in_bytes_ == VerbsGreeting::kBytes) ANNULUS_RETURN_IF_ERROR(TakeGreeting());
+    if (!greeted && in_bytes_ == VerbsGreeting::kBytes) ANNULUS_RETURN_IF_ERROR(OnGreeting());
   }
-  return TakeWord();
+  return OnWord();
 }
 
-Status VerbsHandover::TakeGreeting() {
+Status VerbsHandover::OnGreeting() {
   VerbsGreeting greeting;
   const Status read = ReadVerbsGreeting(std::span(in_).first<VerbsGreeting::kBytes>(), &greeting);
   if (!read.ok()) return {read.code(), read.message() + " (" + PeerName() + ")", peer_, 0};
@@ -110,7 +110,7 @@ Status VerbsHandover::TakeGreeting() {
   return Say(word);
 }
 
-Status VerbsHandover::TakeWord() {
+Status VerbsHandover::OnWord() {
   VerbsWord word;
   const bool is_word = ReadVerbsWord(std::span(in_).last<VerbsWord::kBytes>(), &word);
   if (!is_word || (!word.ready && !may_refuse_) || (word.ready && endpoint_ == nullptr && refusal_.empty())) {
@@ -128,7 +128,7 @@ Status VerbsHandover::TakeWord() {
   return Status();
 }
 
-std::unique_ptr<VerbsEndpoint> VerbsHandover::Take() {
+std::unique_ptr<VerbsEndpoint> VerbsHandover::TakeEndpoint() {
   endpoint_->Attach(std::move(*socket_));
   return std::move(endpoint_);
 }

@@ -45,13 +45,13 @@ class VerbsHandover {
   // Once done(): why the link is not made; "" when it is.
   const std::string& refusal() const { return refusal_; }
   // The endpoint, with its stream; once done() without a refusal.
-  std::unique_ptr<VerbsEndpoint> Take();
+  std::unique_ptr<VerbsEndpoint> TakeEndpoint();
 
  private:
   // Gives the endpoint up. *word becomes what the peer is told. Returns `why` when this must not be.
   Status GiveUp(const Status& why, VerbsStep refused, VerbsWord* word);
-  Status TakeGreeting();
-  Status TakeWord();
+  Status OnGreeting();
+  Status OnWord();
   Status Greet(const VerbsGreeting& greeting);
   Status Say(const VerbsWord& word);
   Status Write(const std::byte* data, size_t bytes);

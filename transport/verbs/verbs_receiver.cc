@@ -35,7 +35,7 @@ bool VerbsReceiver::Advance() {
     any = true;
     if (message.kind == VerbsKind::kPart) {
       first_->arrived = message.value;
-    } else if (!Start(message, rail)) {
+    } else if (!BeginReceive(message, rail)) {
       return true;
     }
     inboxes_[rail]->DropFirst();
@@ -109,7 +109,7 @@ void VerbsReceiver::EndArrivals() {
 }
 
 // The next one of those behind the receives of what has arrived.
-Recv* VerbsReceiver::TakeBack() {
+Recv* VerbsReceiver::TakeReceive() {
   Recv* before = nullptr;
   Recv* recv = first_;
   for (uint32_t left = slices_ - returns_->taken_slices; left > 0 && recv != nullptr; --left) {
@@ -131,7 +131,7 @@ void VerbsReceiver::PartialArrived(uint32_t arrived) {
   Pop(Code::kOk);
 }
 
-bool VerbsReceiver::Start(const VerbsMessage& message, size_t rail) {
+bool VerbsReceiver::BeginReceive(const VerbsMessage& message, size_t rail) {
   Recv* const recv = first_;
   recv->started = true;
   recv->tag = message.header.tag;
@@ -145,7 +145,7 @@ bool VerbsReceiver::Start(const VerbsMessage& message, size_t rail) {
   recv->cookie = message.value | (is_short ? kCell : 0) | (message.header.lent ? kLent : 0) | rail << kRailShift;
   recv->data = (is_short ? inboxes_[rail]->Cell(message.value) : recv_slots_->At(message.value)) + kVerbsHeaderBytes;
   recv->arrived = is_read ? recv->bytes : message.header.ready;
-  std::byte* const landing = is_read ? reads_->Take(message.value) : nullptr;
+  std::byte* const landing = is_read ? reads_->Finish(message.value) : nullptr;
   if (landing == nullptr) return true;
   // Its slot has been of no use.
   recv->data = landing;

@@ -42,7 +42,7 @@ class VerbsReceiver {
   // receives. Forgets what came behind the first slice that has not arrived whole.
   void EndArrivals();
   bool has_for_next() const { return static_cast<int32_t>(slices_ - posted_) > 0; }
-  Recv* TakeBack();
+  Recv* TakeReceive();
   bool has_partial() const { return has_partial_; }
   Recv* partial() const {
     return has_partial_ && Next() == nullptr && first_ != nullptr && first_->started ? first_ : nullptr;
@@ -92,7 +92,7 @@ class VerbsReceiver {
     const size_t rail = NextRail();
     return rail < inboxes_.size() && IsTakeable(inboxes_[rail]->first()) ? inboxes_[rail] : nullptr;
   }
-  bool Start(const VerbsMessage& message, size_t rail);
+  bool BeginReceive(const VerbsMessage& message, size_t rail);
   void FreeSlot(uint32_t slot);
   void CheckOrder();
   void Pop(Code code);

@@ -62,12 +62,12 @@ Status VerbsSender::Post(Send* send) {
                            " of them ready, for a slot of " + std::to_string(slots_.bytes()) + " bytes");
   }
   send->cookie = 0;
-  if (!slots_.TakeBack(send->data)) {
+  if (!slots_.Reclaim(send->data)) {
     const bool is_large = send->bytes > kVerbsShortBytes && !slots_.Has(send->data);
-    const VerbsUse use = is_large ? regions_.all->Take(regions_.ports, send->data, send->bytes) : kNoVerbsUse;
+    const VerbsUse use = is_large ? regions_.all->Acquire(regions_.ports, send->data, send->bytes) : kNoVerbsUse;
     if (use == kNoVerbsUse) {
       // Its place went to another region since SendsFrom said yes, which takes many other promises.
-      if (is_large && regions_.all->MayTake(regions_.ports, send->data, send->bytes)) return Status::WouldBlock();
+      if (is_large && regions_.all->MayAcquire(regions_.ports, send->data, send->bytes)) return Status::WouldBlock();
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
     KeepPromise(use);
@@ -83,11 +83,11 @@ Status VerbsSender::Post(Send* send) {
 }
 
 VerbsOutbox* VerbsSender::FreeRail(uint32_t bytes) const {
-  if (rails_.size() == 1) return rails_[0]->CanTake() ? rails_[0] : nullptr;
+  if (rails_.size() == 1) return rails_[0]->CanSend() ? rails_[0] : nullptr;
   const uint64_t most = bytes <= kVerbsShortBytes ? UINT64_MAX : Enough(bytes);
   VerbsOutbox* best = nullptr;
   for (VerbsOutbox* const rail : rails_) {
-    if (!rail->CanTake() || rail->bytes_under_way() > most) continue;
+    if (!rail->CanSend() || rail->bytes_under_way() > most) continue;
     if (best == nullptr || rail->bytes_under_way() < best->bytes_under_way()) best = rail;
   }
   return best;
@@ -99,7 +99,7 @@ VerbsOutbox* VerbsSender::NextRail() const {
   const bool whole = send.ready == send.bytes;
   if (part_.begun) {
     const bool ready = whole || send.ready - part_.bytes >= least_part_;
-    return ready && part_.rail->CanTake() ? part_.rail : nullptr;
+    return ready && part_.rail->CanSend() ? part_.rail : nullptr;
   }
   const bool begins = whole || (send.ready >= least_part_ && !IsForPeer(send));
   const bool ready = begins && (IsShort(send) ? whole : target_->HasSlot());
@@ -172,7 +172,7 @@ void VerbsSender::AddPlace(Send* send, VerbsOutbox* rail) {
   std::byte* const header = rail->NextHeader();
   WriteVerbsHeader(HeaderOf(send, rail, true), header);
   WriteVerbsPlace({reinterpret_cast<uint64_t>(send->data), keys.remote}, header + kVerbsHeaderBytes);
-  const uint32_t slot = target_->TakeSlot();
+  const uint32_t slot = target_->ClaimSlot();
   ibv_send_wr* const request = rail->AddMessage(IBV_WR_RDMA_WRITE_WITH_IMM, {VerbsKind::kSlice, slot},
                                                 rail->Own(header, kVerbsHeaderBytes + kVerbsPlaceBytes));
   Aim(request, {.rail = rail, .slot = slot}, 0);
@@ -182,7 +182,7 @@ void VerbsSender::AddPlace(Send* send, VerbsOutbox* rail) {
 }
 
 void VerbsSender::AddFirst(Send* send, VerbsOutbox* rail) {
-  part_ = {.rail = rail, .slot = target_->TakeSlot(), .bytes = send->ready};
+  part_ = {.rail = rail, .slot = target_->ClaimSlot(), .bytes = send->ready};
   const bool in_slot = slots_.Has(send->data);
   std::byte* const header = in_slot ? VerbsSlots::HeaderOf(send->data) : rail->NextHeader();
   WriteVerbsHeader(HeaderOf(send, rail), header);
@@ -295,7 +295,7 @@ bool VerbsSender::CanCopyLent() const {
 
 void VerbsSender::CopyLent() {
   std::byte* const slot = slots_.Lend();
-  ANNULUS_CHECK(slot != nullptr && slots_.TakeBack(slot));
+  ANNULUS_CHECK(slot != nullptr && slots_.Reclaim(slot));
   std::memcpy(slot, queue_.first->data, queue_.first->bytes);
   kept_.at(kept_.completed()).data = slot;
   Pop(Code::kOk);
@@ -326,7 +326,7 @@ Status VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
   const std::byte* data = send->data;
   if (IsGpus(*send)) {
     if (send->ready < send->bytes) return Status::WouldBlock();
-    ANNULUS_RETURN_IF_ERROR(copies_.Take(UseOf(*send), send->data, send->bytes, &data));
+    ANNULUS_RETURN_IF_ERROR(copies_.Copy(UseOf(*send), send->data, send->bytes, &data));
   }
   *slice = {send->tag, data, send->bytes, send, begun};
   ++carried_;
@@ -359,7 +359,7 @@ void VerbsSender::Pop(Code code) {
   Send* const send = queue_.first;
   ++queue_.completed;
   if (send != queue_.unposted && (send->cookie & kPlaced) != 0) {
-    RailOf(*send).TakePlaced(send->bytes);
+    RailOf(*send).RemovePlaced(send->bytes);
     --queue_.placed;
   }
   const bool is_kept = kept_.keeps() && send != queue_.unposted && code == Code::kOk;

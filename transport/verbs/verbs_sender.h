@@ -54,7 +54,7 @@ class VerbsSender {
   // From now on the peer reads slices of registered memory that have so many bytes or more; before the first send.
   void LetPeerRead(uint32_t least_bytes) { least_placed_ = least_bytes; }
 
-  std::byte* TakeSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
+  std::byte* LendSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
   // Whether Post accepts [data, data + bytes), which is no slot. Small slices are better copied.
   bool SendsFrom(const std::byte* data, size_t bytes);
   // Errors: kInvalidArgument.

@@ -33,8 +33,8 @@ class VerbsSlots {
     lent_[slot] = true;
     return At(slot);
   }
-  // Takes a lent slot back for sending. Returns false when `data` is none.
-  bool TakeBack(const std::byte* data) {
+  // Reclaims a lent slot for sending. Returns false when `data` is none.
+  bool Reclaim(const std::byte* data) {
     if (!Has(data)) return false;
     const size_t slot = IndexOf(data);
     if (data != At(slot) || !lent_[slot]) return false;

@@ -51,12 +51,12 @@ bool VerbsStream::Read() {
     } else {
       in_bytes_ += static_cast<size_t>(got);
     }
-    if (in_bytes_ == in_.size() && said_ == Said::kNothing && !TakeWords()) return false;
+    if (in_bytes_ == in_.size() && said_ == Said::kNothing && !ReadWords()) return false;
   }
   return true;
 }
 
-bool VerbsStream::TakeWords() {
+bool VerbsStream::ReadWords() {
   if (may_stop_ && ReadVerbsStop(in_, &stop_)) {
     said_ = Said::kStop;
     return true;

@@ -70,7 +70,7 @@ class VerbsStream {
   enum class Said : uint8_t { kNothing, kFarewell, kStop };
 
   bool reads() const { return !ended_ && said_ != Said::kStop; }
-  bool TakeWords();
+  bool ReadWords();
   bool LookDueByNow();
   // Lets the kernel notice that the peer's host is gone, also where this end has nothing to send.
   void KeepAlive();

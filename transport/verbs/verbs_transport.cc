@@ -268,7 +268,7 @@ Status VerbsTransport::Connect(std::span<const LinkRequest> links, const Connect
   std::vector<std::unique_ptr<Endpoint>> made;
   for (size_t i = 0; i < links.size(); ++i) {
     const std::string& refusal = handovers[i]->refusal();
-    made.push_back(refusal.empty() ? handovers[i]->Take() : nullptr);
+    made.push_back(refusal.empty() ? handovers[i]->TakeEndpoint() : nullptr);
     if (!refusal.empty()) context.refused(i, refusal);
   }
   *endpoints = std::move(made);

@@ -84,7 +84,7 @@ Status LogExchange::Load(bool* moved) {
   op.custom = work_->custom;
   if (op.custom.scales) op.scaled_source = 0;
   bool loaded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, work_->input.queue, &loaded));
+  ANNULUS_RETURN_IF_ERROR(AdvanceOp(op, work_->input.queue, &loaded));
   if (!loaded) return Status();
   *moved = true;
   if (++chunk_ == nranks_) EnterNextStage();
@@ -103,7 +103,7 @@ Status LogExchange::Fold(bool* moved) {
   op.custom = work_->custom;
   op.custom.scales = false;
   bool folded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, nullptr, &folded));
+  ANNULUS_RETURN_IF_ERROR(AdvanceOp(op, nullptr, &folded));
   if (!folded) return Status();
   *moved = true;
   EnterNextStage();
@@ -116,7 +116,7 @@ Status LogExchange::Store(bool* moved) {
   std::byte* const output = work_->output.data + ChunkBegin(count, nranks_, chunk_) * work_->element_bytes;
   bool stored = false;
   const SliceOp op = Copy(output, result, ChunkElements(count, nranks_, chunk_));
-  ANNULUS_RETURN_IF_ERROR(Run(op, work_->output.queue, &stored));
+  ANNULUS_RETURN_IF_ERROR(AdvanceOp(op, work_->output.queue, &stored));
   if (!stored) return Status();
   *moved = true;
   if (++chunk_ == nranks_) EnterNextStage();

@@ -52,7 +52,7 @@ Status LogGather::Load(bool* moved) {
   op.custom = work_->custom;
   if (op.custom.scales) op.scaled_source = 0;
   bool loaded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, work_->input.queue, &loaded));
+  ANNULUS_RETURN_IF_ERROR(AdvanceOp(op, work_->input.queue, &loaded));
   if (!loaded) return Status();
   *moved = true;
   stage_ = Stage::kSwap;
@@ -93,7 +93,7 @@ Status LogGather::Fold(bool* moved) {
   op.custom = work_->custom;
   op.custom.scales = false;
   bool folded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, work_->output.queue, &folded));
+  ANNULUS_RETURN_IF_ERROR(AdvanceOp(op, work_->output.queue, &folded));
   if (!folded) return Status();
   *moved = true;
   if (++chunk_ == nranks_) stage_ = Stage::kFinish;

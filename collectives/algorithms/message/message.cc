@@ -88,10 +88,10 @@ bool MessageRunner::ReceiveAtOnce(const Call& call, std::byte* data, size_t byte
   for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
   // Receiving it properly says what is wrong with another slice.
   if (!came || slice.bytes != bytes || !SameTag(slice.tag, TagOf(call))) return false;
-  if (slice.data == nullptr && !short_path_->TakeInto(data)) return false;
+  if (slice.data == nullptr && !short_path_->PopInto(data)) return false;
   if (slice.data != nullptr) {
     if (bytes > 0) std::memcpy(data, slice.data, bytes);
-    short_path_->Take();
+    short_path_->Pop();
   }
   short_path_->Flush();
   return true;

@@ -28,7 +28,7 @@ void HopFold::StartWhole(const ScheduleParams& params, const Work* work) {
   op_.divisor = work->divisor;
 }
 
-void HopFold::Run() {
+void HopFold::FoldAll() {
   if (op_.count == 0) return;
   const Nanoseconds clock = work_->TraceClock();
   op_.dst[0] = work_->output.data;
@@ -57,7 +57,7 @@ Status HopFold::Advance(bool* moved) {
     }
     if (++fold_ == folds_) break;
     const bool folds = is_single() || schedule_->At(first_ + static_cast<size_t>(fold_), &step_);
-    folded_.Start(folds ? step_.bytes : 0);
+    folded_.Reset(folds ? step_.bytes : 0);
   }
   return Status();
 }

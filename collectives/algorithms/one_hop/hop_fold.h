@@ -35,10 +35,10 @@ class HopFold {
     arrivals_[rank < static_cast<size_t>(nranks_) ? rank : rank - static_cast<size_t>(nranks_)] = data;
   }
 
-  // Whether one fold of the whole call does, so that Run may be used.
+  // Whether one fold of the whole call does, so that FoldAll may be used.
   bool is_single() const { return schedule_ == nullptr; }
   // Folds everything now. For a call whose buffers are one piece of host memory each.
-  void Run();
+  void FoldAll();
   // Folds as far as the memory's domains allow. Sets *moved when something changed.
   Status Advance(bool* moved);
   bool done() const { return fold_ == folds_; }

@@ -34,8 +34,8 @@ void HopPeer::Start(const Work* work, const Step* send, const Step* receive) {
   outgoing_ = annulus::Send();
   incoming_ = Recv();
   slot_ = nullptr;
-  packed_.Start(0);
-  stored_.Start(0);
+  packed_.Reset(0);
+  stored_.Reset(0);
   send_posted_ = recv_posted_ = received_ = false;
 }
 
@@ -57,7 +57,7 @@ Status HopPeer::Send(bool* moved) {
       Status acquired = endpoint_->AcquireSlot(&slot_);
       if (acquired.would_block()) return Status();
       ANNULUS_RETURN_IF_ERROR(std::move(acquired));
-      packed_.Start(send_step_.bytes);
+      packed_.Reset(send_step_.bytes);
     }
   }
   if (slot_ != nullptr) ANNULUS_RETURN_IF_ERROR(Pack(moved));
@@ -111,7 +111,7 @@ Status HopPeer::Receive(bool* moved) {
                                        recv_step_.recv_from));
     if (incoming_.code != Code::kOk) return Status();
     received_ = *moved = true;
-    stored_.Start(recv_step_.store && !landed() ? recv_step_.bytes : 0);
+    stored_.Reset(recv_step_.store && !landed() ? recv_step_.bytes : 0);
     work_->monitor->Received(recv_step_.recv_from, recv_step_.bytes);
     if (const Nanoseconds now = work_->TraceClock(); now != 0) {
       work_->TraceSlice(TraceEvent::Kind::kReceived, recv_step_, 0, recv_step_.recv_from, recv_step_.bytes, now);

@@ -19,7 +19,7 @@ size_t OneHop::MemoryBytes(int nranks) {
   return sizeof(OneHop) + static_cast<size_t>(nranks) * (sizeof(HopPeer) + sizeof(Endpoint*) + kShortPeerBytes);
 }
 
-bool OneHop::TakesShortPath(const ScheduleParams& params, const Work& work) const {
+bool OneHop::UsesShortPath(const ScheduleParams& params, const Work& work) const {
   if (short_.most_bytes() == 0) return false;
   if (params.kind != CollectiveKind::kAllreduce) return params.kind == CollectiveKind::kBarrier;
   return params.count * params.element_bytes <= short_.most_bytes() && work.segments == nullptr &&
@@ -30,7 +30,7 @@ bool OneHop::TakesShortPath(const ScheduleParams& params, const Work& work) cons
 void OneHop::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   schedule_ = OneHopSchedule(params, 0);
-  is_short_ = TakesShortPath(params, *work);
+  is_short_ = UsesShortPath(params, *work);
   // Two operands give the same bits in any order, so all chunks can be folded alike.
   const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work->custom.user == nullptr;
   if (at_once) {
@@ -72,11 +72,11 @@ Status OneHop::AdvanceShort(bool* moved) {
     for (size_t k = 0; k < endpoints_.size(); ++k) fold_.SetArrival(k, short_.data(k));
     // The short path is for host memory, and one buffer each way.
     if (fold_.is_single()) {
-      fold_.Run();
+      fold_.FoldAll();
     } else {
       ANNULUS_RETURN_IF_ERROR(fold_.Advance(moved));
     }
-    short_.TakeAll();
+    short_.PopAll();
   }
   done_ = short_.Flush();
   return Status();
@@ -84,7 +84,7 @@ Status OneHop::AdvanceShort(bool* moved) {
 
 void OneHop::StartPosts() {
   const int n = nranks_;
-  own_.Start(schedule_.At(0, &own_step_) ? own_step_.bytes : 0);
+  own_.Reset(schedule_.At(0, &own_step_) ? own_step_.bytes : 0);
   for (int k = 1; k < n; ++k) {
     Step send;
     Step receive;

@@ -38,7 +38,7 @@ class OneHop final : public Runner, private Repeatable {
  private:
   void StartAgain() override;
   bool FinishesAtOnce() override;
-  bool TakesShortPath(const ScheduleParams& params, const Work& work) const;
+  bool UsesShortPath(const ScheduleParams& params, const Work& work) const;
   Status AdvanceShort(bool* moved);
   Status Advance(bool* moved) override;
   void StartPosts();

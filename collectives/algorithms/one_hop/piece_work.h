@@ -11,7 +11,7 @@ namespace annulus {
 
 class PieceWork {
  public:
-  void Start(size_t bytes) {
+  void Reset(size_t bytes) {
     bytes_ = bytes;
     submitted_ = 0;
     piece_ = Submission();

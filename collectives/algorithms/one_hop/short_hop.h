@@ -33,10 +33,10 @@ class ShortHop {
   Status Progress(bool* moved);
 
   bool done() const { return unsent_ == 0 && missing_ == 0; }
-  // Slice from the rank 1 + k ahead. Valid from done() to TakeAll.
+  // Slice from the rank 1 + k ahead. Valid from done() to PopAll.
   const std::byte* data(size_t k) const { return peers_[k].data; }
-  void TakeAll() {
-    for (Peer& peer : peers_) peer.short_path->Take();
+  void PopAll() {
+    for (Peer& peer : peers_) peer.short_path->Pop();
   }
   // Whether everything sent has left.
   bool Flush() {

@@ -99,7 +99,7 @@ Status SharedFold::Hop(bool* moved, bool* is_over) {
 
 Status SharedFold::Advance(bool* moved) {
   if (done()) return Status();
-  if (stage_ == Stage::kFolds) ANNULUS_RETURN_IF_ERROR(RunFolds(moved));
+  if (stage_ == Stage::kFolds) ANNULUS_RETURN_IF_ERROR(AdvanceFolds(moved));
   FollowStream(moved);
   if (AwaitsDevice() || done()) return Status();
   bool is_over = false;
@@ -117,17 +117,17 @@ Status SharedFold::EndHop() {
       EndFinds();
       return Status();
     case Stage::kPieceStarts:
-      hop_.TakeAll();
+      hop_.PopAll();
       program_.fold->call->OpenGate(program_.steps().ready());
       stage_ = Stage::kPieceFolds;
       return Status();
     case Stage::kPieceEnds:
-      hop_.TakeAll();
+      hop_.PopAll();
       program_.fold->call->OpenGate(program_.steps().folded());
       stage_ = Stage::kPieceOutput;
       return Status();
     default:
-      hop_.TakeAll();
+      hop_.PopAll();
       Release();
       stage_ = Stage::kDone;
       return Status();
@@ -140,7 +140,7 @@ Status SharedFold::EndOffers() {
     const size_t peer = (static_cast<size_t>(rank_) + 1 + k) % ranks_.offers.size();
     std::memcpy(&ranks_.offers[peer], hop_.data(k), sizeof(Offer));
   }
-  hop_.TakeAll();
+  hop_.PopAll();
   if (program_.fold != nullptr) {
     ANNULUS_RETURN_IF_ERROR(CheckProgram());
     program_.fold->call->OpenGate(program_.steps().ready());
@@ -189,7 +189,7 @@ void SharedFold::FollowStream(bool* moved) {
   const StreamFold& fold = *program_.fold;
   const PieceSteps steps = program_.steps();
   if (stage_ == Stage::kPieceInput) {
-    if (fold.host_input != nullptr && fold.call->HasSaid(steps.came())) TakeInput();
+    if (fold.host_input != nullptr && fold.call->HasSaid(steps.came())) CopyInput();
     if (!fold.call->HasSaid(steps.ready())) return;
     own_.word = 1;
     if (program_.piece == 0) {
@@ -200,7 +200,7 @@ void SharedFold::FollowStream(bool* moved) {
   } else if (stage_ == Stage::kPieceFolds) {
     if (!fold.folds || fold.call->HasSaid(steps.folded())) StartHop(Stage::kPieceEnds, &own_.word, sizeof own_.word);
   } else if (fold.host_output == nullptr || fold.call->HasSaid(steps.out())) {
-    if (fold.host_output != nullptr) TakeOutput();
+    if (fold.host_output != nullptr) CopyOutput();
     NextPiece();
   }
   if (stage_ == before) return;
@@ -209,10 +209,10 @@ void SharedFold::FollowStream(bool* moved) {
 }
 
 // Looks again until the stream has it: then it does nothing.
-void SharedFold::TakeInput() {
+void SharedFold::CopyInput() {
   const StreamFold& fold = *program_.fold;
-  if (program_.is_taken) return;
-  program_.is_taken = true;
+  if (program_.is_copied) return;
+  program_.is_copied = true;
   const size_t offset = program_.piece * fold.piece_bytes;
   const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
   for (size_t part = 0; part < static_cast<size_t>(fold.input_parts); ++part)
@@ -220,7 +220,7 @@ void SharedFold::TakeInput() {
   fold.call->OpenGate(program_.steps().came());
 }
 
-void SharedFold::TakeOutput() {
+void SharedFold::CopyOutput() {
   const StreamFold& fold = *program_.fold;
   const size_t offset = program_.piece * fold.piece_bytes;
   const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
@@ -231,13 +231,13 @@ void SharedFold::TakeOutput() {
 
 void SharedFold::NextPiece() {
   ++program_.piece;
-  program_.is_taken = false;
+  program_.is_copied = false;
   stage_ = program_.piece == program_.fold->pieces ? Stage::kDone : Stage::kPieceInput;
 }
 
 void SharedFold::EndFinds() {
   const bool all = own_.word == 1 && AllSaidYes();
-  hop_.TakeAll();
+  hop_.PopAll();
   if (!all) return Decline();
   folds_.submitted = 0;
   for (const int chunk : folds_.chunks) MakeFold(chunk);
@@ -322,7 +322,7 @@ void SharedFold::MakeFold(int chunk) {
 }
 
 // All are submitted before the first is looked for, so that they share a launch.
-Status SharedFold::RunFolds(bool* moved) {
+Status SharedFold::AdvanceFolds(bool* moved) {
   for (; folds_.submitted < folds_.chunks.size(); ++folds_.submitted) {
     Fold& fold = folds_.of[static_cast<size_t>(folds_.chunks[folds_.submitted])];
     if (fold.op.count == 0) continue;

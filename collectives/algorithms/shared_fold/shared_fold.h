@@ -102,7 +102,7 @@ class SharedFold final : public Runner {
   struct Program {
     const StreamFold* fold = nullptr;  // Null: the call is none.
     uint32_t piece = 0;
-    bool is_taken = false;           // The input of the piece, from host memory.
+    bool is_copied = false;          // The input of the piece, from host memory.
     Nanoseconds asleep_since = 0;    // When the rank first slept for the stream in this stage; 0: it has not.
     Deadline look_at = kNoDeadline;  // When to look at the stream's words again.
     PieceSteps steps() const { return PieceSteps(piece); }
@@ -135,13 +135,13 @@ class SharedFold final : public Runner {
   bool AwaitsDevice() const { return stage_ == Stage::kFolds || AwaitsStream(); }
   // Goes on as far as the stream has come.
   void FollowStream(bool* moved);
-  void TakeInput();
-  void TakeOutput();
+  void CopyInput();
+  void CopyOutput();
   void NextPiece();
   // The end of the first hop of a call in a stream.
   Status CheckProgram() const;
   void MakeFold(int chunk);
-  Status RunFolds(bool* moved);
+  Status AdvanceFolds(bool* moved);
   void Decline();
   void Release();
 

@@ -92,7 +92,7 @@ Status TreeExchange::Fold(bool* moved) {
     if (op.custom.scales) op.scaled_source = 0;
     op.divisor = parent_ < 0 ? work_->divisor : 0;
     bool folded = false;
-    ANNULUS_RETURN_IF_ERROR(Run(op, work_->input.queue, &folded));
+    ANNULUS_RETURN_IF_ERROR(AdvanceOp(op, work_->input.queue, &folded));
     if (!folded) return Status();
   }
   *moved = true;
@@ -144,7 +144,8 @@ Status TreeExchange::SendDown(bool* moved) {
 
 Status TreeExchange::Store(bool* moved) {
   bool stored = false;
-  ANNULUS_RETURN_IF_ERROR(Run(Copy(work_->output.data, result_, work_->call.count), work_->output.queue, &stored));
+  ANNULUS_RETURN_IF_ERROR(
+      AdvanceOp(Copy(work_->output.data, result_, work_->call.count), work_->output.queue, &stored));
   if (!stored) return Status();
   *moved = true;
   Enter(Stage::kFinish);

@@ -8,8 +8,8 @@ HopLink::HopLink(int peer, Endpoint* endpoint, int window)
 void HopLink::Start(const TwoHopSchedule* schedule, const Work* work) {
   schedule_ = schedule;
   work_ = work;
-  sends_.Start();
-  receives_.Start();
+  sends_.Reset();
+  receives_.Reset();
 }
 
 Status HopLink::Send(uint64_t folded, bool* moved) {

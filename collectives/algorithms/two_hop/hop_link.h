@@ -53,7 +53,7 @@ class HopLink {
   // The items of one direction that are under way: [head, tail), in order.
   struct Way {
     Way(Endpoint* endpoint, int window) : flights(static_cast<size_t>(window), Flight(endpoint)) {}
-    void Start() { head = tail = next = 0; }
+    void Reset() { head = tail = next = 0; }
     bool is_full() const { return tail - head == flights.size(); }
     bool done(uint64_t items) const { return next == items && head == tail; }
     Flight& At(uint64_t index) { return flights[index % flights.size()]; }

@@ -77,7 +77,7 @@ Status TwoHop::Ask(bool* moved) {
   if (!question_.done() || !has_left) return Status();
   bool all = own_answer_ == std::byte{1};
   for (size_t k = 0; k < links_.size(); ++k) all &= *question_.data(k) == std::byte{1};
-  question_.TakeAll();
+  question_.PopAll();
   *moved = true;
   if (all) {
     StartHops();

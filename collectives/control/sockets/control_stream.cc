@@ -84,7 +84,7 @@ void ControlStream::Start(Handlers handlers) {
   ReadHeader();
 }
 
-bool ControlStream::HandleRead(const asio::error_code& error) {
+bool ControlStream::OnRead(const asio::error_code& error) {
   if (!open() || !handlers_.on_closed) return false;
   if (error) {
     End(CauseOf(error));
@@ -96,11 +96,11 @@ bool ControlStream::HandleRead(const asio::error_code& error) {
 
 void ControlStream::ReadHeader() {
   asio::async_read(socket_, asio::buffer(header_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (!self->HandleRead(error)) return;
+    if (!self->OnRead(error)) return;
     ByteReader in(self->header_);
     const size_t bytes = in.U32();  // Includes the type.
     if (bytes == 0 || bytes - 1 > self->most_bytes_) {
-      return self->HandleBroken("a length of " + std::to_string(bytes) + " bytes");
+      return self->OnBroken("a length of " + std::to_string(bytes) + " bytes");
     }
     self->ReadBody(bytes - 1);
   });
@@ -109,7 +109,7 @@ void ControlStream::ReadHeader() {
 void ControlStream::ReadBody(size_t bytes) {
   body_.resize(bytes);
   asio::async_read(socket_, asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (!self->HandleRead(error)) return;
+    if (!self->OnRead(error)) return;
     const auto on_message = self->handlers_.on_message;  // A copy: the handler may close this stream.
     on_message(static_cast<MessageType>(self->header_[kMessageHeaderBytes - 1]), self->body_);
     if (!self->open() || !self->handlers_.on_message) return;
@@ -120,12 +120,11 @@ void ControlStream::ReadBody(size_t bytes) {
 // Closing with unread bytes would reset the connection, and lose what is still on its way to the peer.
 void ControlStream::Discard() {
   body_.resize(kDiscardBytes);
-  socket_.async_read_some(asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    self->HandleRead(error);
-  });
+  socket_.async_read_some(asio::buffer(body_),
+                          [self = shared_from_this()](const asio::error_code& error, size_t) { self->OnRead(error); });
 }
 
-void ControlStream::HandleBroken(const std::string& what) {
+void ControlStream::OnBroken(const std::string& what) {
   const auto on_broken = handlers_.on_broken;  // A copy, as above.
   if (!on_broken) return End(Status(Code::kProtocol, what));
   Ignore();

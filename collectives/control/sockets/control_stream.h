@@ -54,8 +54,8 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   void ReadBody(size_t bytes);
   void Discard();
   // After each read. Returns whether what was read counts.
-  bool HandleRead(const asio::error_code& error);
-  void HandleBroken(const std::string& what);
+  bool OnRead(const asio::error_code& error);
+  void OnBroken(const std::string& what);
   void WriteQueue();
   void MaybeShutdown();
   void End(const Status& cause);

@@ -56,7 +56,7 @@ static void CheckWork(annulus_comm_t* comm) {
   EXPECT(annulus_allreduce(comm, NULL, NULL, 0, ANNULUS_INT32, ANNULUS_SUM) == ANNULUS_OK);
 }
 
-static int32_t TakeRight(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
+static int32_t KeepRight(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
                          void* context) {
   (void)left;
   ++*(int*)context;
@@ -74,7 +74,7 @@ static void CheckOperations(annulus_comm_t* comm) {
   EXPECT(y[0] == 0.5f && y[1] == 1 && y[2] == 1.5f);
   EXPECT(annulus_allreduce(comm, x, x, 3, ANNULUS_FLOAT32, scaled) == ANNULUS_OK);
   EXPECT(memcmp(x, y, sizeof x) == 0);
-  EXPECT(annulus_op_create(comm, TakeRight, &calls, NULL, &right) == ANNULUS_OK && right != scaled);
+  EXPECT(annulus_op_create(comm, KeepRight, &calls, NULL, &right) == ANNULUS_OK && right != scaled);
   EXPECT(annulus_reduce(comm, x, y, 3, ANNULUS_FLOAT32, right, 0) == ANNULUS_OK);
   EXPECT(memcmp(x, y, sizeof x) == 0 && calls == 0);
   EXPECT(annulus_op_destroy(comm, scaled) == ANNULUS_OK);

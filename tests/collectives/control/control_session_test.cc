@@ -27,7 +27,7 @@ class Pair {
                                           [this, side](ControlEnd end, const Status&) { ends_[side].push_back(end); }});
     }
     const auto [left, right] = ConnectPair();
-    Take(left, right);
+    KeepCopies(left, right);
     EXPECT_TRUE(sessions_[0]->Open(left).ok() && sessions_[1]->Open(right).ok());
   }
 
@@ -64,7 +64,7 @@ class Pair {
 
   void Resume() {
     const auto [left, right] = ConnectPair();
-    Take(left, right);
+    KeepCopies(left, right);
     EXPECT_TRUE(sessions_[0]->Resume(left).ok() && sessions_[1]->Resume(right).ok());
   }
 
@@ -79,7 +79,7 @@ class Pair {
 
  private:
   // Keeps descriptors of its own for both ends, by which to break them.
-  void Take(int left, int right) {
+  void KeepCopies(int left, int right) {
     fds_[0] = ::dup(left);
     fds_[1] = ::dup(right);
   }

@@ -84,7 +84,7 @@ class SimControlWorld::Net : public ControlNet {
   }
 
   Status Adopt(SealedFd connection, size_t, std::shared_ptr<MessageStream>* stream) override {
-    const Held held = world_->Take(connection.fd);
+    const Held held = world_->TakeHeld(connection.fd);
     *stream = std::make_shared<SimStream>(held.line, held.side);
     return Status();
   }
@@ -253,7 +253,7 @@ int SimControlWorld::Hold(std::shared_ptr<SimControlLine> line, int side) {
   return next_fd_++;
 }
 
-SimControlWorld::Held SimControlWorld::Take(int fd) {
+SimControlWorld::Held SimControlWorld::TakeHeld(int fd) {
   const auto found = held_.find(fd);
   ANNULUS_CHECK(found != held_.end());
   Held held = std::move(found->second);

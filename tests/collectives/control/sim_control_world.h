@@ -48,7 +48,7 @@ class SimControlWorld {
   };
 
   int Hold(std::shared_ptr<SimControlLine> line, int side);
-  Held Take(int fd);
+  Held TakeHeld(int fd);
 
   SimClock clock_;
   std::vector<Nanoseconds> awake_at_;                   // By rank.

@@ -35,7 +35,7 @@ class Page {
   BoardPage* head() { return head_; }
   Board* board(int index) { return static_cast<Board*>(memory_) + 1 + index; }
   std::string HandedDown(int index) const { return std::to_string(fd_) + ":" + std::to_string(index); }
-  std::unique_ptr<BoardClaim> Take(int index) const { return BoardClaim::Take(HandedDown(index).c_str(), 1, 4); }
+  std::unique_ptr<BoardClaim> Acquire(int index) const { return BoardClaim::Acquire(HandedDown(index).c_str(), 1, 4); }
 
  private:
   size_t bytes_ = 0;
@@ -47,19 +47,19 @@ class Page {
 TEST(BoardClaim, TakesTheBoardAndGivesItBack) {
   Page page(2);
   {
-    const auto claim = page.Take(1);
+    const auto claim = page.Acquire(1);
     ASSERT_NE(claim, nullptr);
     EXPECT_EQ(page.board(1)->owner, static_cast<uint64_t>(getpid()));
     EXPECT_EQ(page.board(1)->rank.Get(), 1u);
     EXPECT_EQ(page.board(1)->nranks.Get(), 4u);
     claim->board()->sequence.Set(7);
     EXPECT_EQ(page.board(1)->sequence.Get(), 7u);
-    EXPECT_EQ(page.Take(1), nullptr) << "the second communicator of a process has none";
-    EXPECT_NE(page.Take(0), nullptr);
+    EXPECT_EQ(page.Acquire(1), nullptr) << "the second communicator of a process has none";
+    EXPECT_NE(page.Acquire(0), nullptr);
   }
   EXPECT_EQ(page.board(1)->owner, 0u);
   EXPECT_EQ(page.board(1)->sequence.Get(), 0u);
-  EXPECT_NE(page.Take(1), nullptr);
+  EXPECT_NE(page.Acquire(1), nullptr);
 }
 
 TEST(BoardClaim, ADeadProcessKeepsNothing) {
@@ -68,29 +68,29 @@ TEST(BoardClaim, ADeadProcessKeepsNothing) {
   if (child == 0) _exit(0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   page.board(0)->owner = static_cast<uint64_t>(child);
-  EXPECT_NE(page.Take(0), nullptr);
+  EXPECT_NE(page.Acquire(0), nullptr);
   page.board(0)->owner = static_cast<uint64_t>(getppid());
-  EXPECT_EQ(page.Take(0), nullptr);
+  EXPECT_EQ(page.Acquire(0), nullptr);
 }
 
 TEST(BoardClaim, WhatIsNoPageIsLeftAlone) {
   for (const char* text : {"", ":", "3", "x:0", "0:x", "-1:0", "0:-1", "99999999999999999999:0", "900000:0"}) {
-    EXPECT_EQ(BoardClaim::Take(text, 0, 1), nullptr) << text;
+    EXPECT_EQ(BoardClaim::Acquire(text, 0, 1), nullptr) << text;
   }
-  EXPECT_EQ(BoardClaim::Take(nullptr, 0, 1), nullptr);
+  EXPECT_EQ(BoardClaim::Acquire(nullptr, 0, 1), nullptr);
   const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
-  EXPECT_EQ(BoardClaim::Take((std::to_string(file) + ":0").c_str(), 0, 1), nullptr);
+  EXPECT_EQ(BoardClaim::Acquire((std::to_string(file) + ":0").c_str(), 0, 1), nullptr);
   close(file);
-  EXPECT_EQ(Page(1, F_SEAL_GROW).Take(0), nullptr) << "memory that may shrink under us";
-  EXPECT_EQ(Page(1, F_SEAL_SHRINK, 8).Take(0), nullptr) << "too small for a head";
-  EXPECT_EQ(Page(3).Take(3), nullptr) << "a board beyond the end";
-  EXPECT_EQ(Page(3, F_SEAL_SHRINK, BoardPageBytes(3) - 1).Take(2), nullptr) << "the last board is cut off";
+  EXPECT_EQ(Page(1, F_SEAL_GROW).Acquire(0), nullptr) << "memory that may shrink under us";
+  EXPECT_EQ(Page(1, F_SEAL_SHRINK, 8).Acquire(0), nullptr) << "too small for a head";
+  EXPECT_EQ(Page(3).Acquire(3), nullptr) << "a board beyond the end";
+  EXPECT_EQ(Page(3, F_SEAL_SHRINK, BoardPageBytes(3) - 1).Acquire(2), nullptr) << "the last board is cut off";
   Page other(1);
   other.head()->magic ^= 1;
-  EXPECT_EQ(other.Take(0), nullptr);
+  EXPECT_EQ(other.Acquire(0), nullptr);
   Page larger(1);
   larger.head()->board_bytes += 64;
-  EXPECT_EQ(larger.Take(0), nullptr);
+  EXPECT_EQ(larger.Acquire(0), nullptr);
 }
 
 }  // namespace

@@ -60,14 +60,14 @@ TEST(OperationsLifeTest, AFunctionThatUsesItsCommunicatorIsRefusedAndNothingHang
   });
 }
 
-int32_t TakeLeft(const void* left, const void*, void* out, size_t count, annulus_type_t type, void*);
+int32_t KeepLeft(const void* left, const void*, void* out, size_t count, annulus_type_t type, void*);
 
 // The thread sanitizer fails this where the two are not ordered.
 TEST(OperationsLifeTest, WhatTheLastUserDidIsSeenByWhoFindsTheOperationUnused) {
   Operations operations;
   int written = 0;
   int number = 0;
-  ASSERT_TRUE(operations.Create(TakeLeft, &written, nullptr, &number).ok());
+  ASSERT_TRUE(operations.Create(KeepLeft, &written, nullptr, &number).ok());
   Operations::Operation used;
   ASSERT_TRUE(operations.Find(number, &used).ok());
   ASSERT_TRUE(operations.Destroy(number).ok());
@@ -87,7 +87,7 @@ TEST(OperationsLifeTest, WhatTheLastUserDidIsSeenByWhoFindsTheOperationUnused) {
 // Counts how often it was released.
 void CountRelease(void* context) { ++*static_cast<std::atomic<int>*>(context); }
 
-int32_t TakeLeft(const void* left, const void*, void* out, size_t count, annulus_type_t type, void*) {
+int32_t KeepLeft(const void* left, const void*, void* out, size_t count, annulus_type_t type, void*) {
   std::memmove(out, left, count * annulus_type_bytes(type));
   return 0;
 }
@@ -97,7 +97,7 @@ TEST(OperationsLifeTest, AContextIsReleasedOnceWhenNothingUsesItAnyMore) {
   Cluster(ClusterConfig{}).Run([&kept](annulus_comm_t* comm, int rank) {
     std::atomic<int> released{0};
     annulus_op_t op{};
-    ASSERT_EQ(annulus_op_create(comm, TakeLeft, &released, CountRelease, &op), ANNULUS_OK);
+    ASSERT_EQ(annulus_op_create(comm, KeepLeft, &released, CountRelease, &op), ANNULUS_OK);
     int32_t sum[2] = {1, 2};
     EXPECT_EQ(annulus_allreduce(comm, sum, sum, 2, ANNULUS_INT32, op), ANNULUS_OK);
     EXPECT_EQ(released, 0);
@@ -106,7 +106,7 @@ TEST(OperationsLifeTest, AContextIsReleasedOnceWhenNothingUsesItAnyMore) {
 
     // Queued work uses it until it ends, which rank 1 decides.
     std::atomic<int> late{0};
-    ASSERT_EQ(annulus_op_create(comm, TakeLeft, &late, CountRelease, &op), ANNULUS_OK);
+    ASSERT_EQ(annulus_op_create(comm, KeepLeft, &late, CountRelease, &op), ANNULUS_OK);
     int32_t x = 1;
     annulus_request_t* request = nullptr;
     if (rank == 0) {
@@ -125,7 +125,7 @@ TEST(OperationsLifeTest, AContextIsReleasedOnceWhenNothingUsesItAnyMore) {
     ASSERT_EQ(annulus_op_create_premul_sum(comm, 2, &op), ANNULUS_OK);
     while (late == 0) std::this_thread::yield();
     EXPECT_EQ(late, 1);
-    ASSERT_EQ(annulus_op_create(comm, TakeLeft, &kept, CountRelease, &op), ANNULUS_OK);
+    ASSERT_EQ(annulus_op_create(comm, KeepLeft, &kept, CountRelease, &op), ANNULUS_OK);
     ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });
   EXPECT_EQ(kept, 2) << "once by each rank, in annulus_comm_destroy";
@@ -146,7 +146,7 @@ int32_t DestroyOnce(const void* left, const void* right, void* out, size_t count
     std::thread([self] { EXPECT_EQ(annulus_op_destroy(self->comm, self->op), ANNULUS_OK); }).join();
     self->early += self->released;
   });
-  return TakeLeft(left, right, out, count, type, nullptr);
+  return KeepLeft(left, right, out, count, type, nullptr);
 }
 
 TEST(OperationsLifeTest, ABlockingCallThatIsTheLastUseReleases) {
@@ -163,7 +163,7 @@ TEST(OperationsLifeTest, ABlockingCallThatIsTheLastUseReleases) {
 }
 
 int32_t FailOnRank(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* context) {
-  return context == nullptr ? TakeLeft(left, right, out, count, type, nullptr) : 42;
+  return context == nullptr ? KeepLeft(left, right, out, count, type, nullptr) : 42;
 }
 
 TEST(OperationsLifeTest, AFunctionThatFailsEndsTheCommunicatorOnAllRanks) {

@@ -263,7 +263,7 @@ class Allocator final : public c10::Allocator {
 
  private:
   static c10::DataPtr Give(Block* block) {
-    return {block->memory, block, [](void* own) { OfProcess().Take(static_cast<Block*>(own)); },
+    return {block->memory, block, [](void* own) { OfProcess().Reclaim(static_cast<Block*>(own)); },
             block->stream.device()};
   }
   static bool IsUsed(Block* block) {
@@ -274,7 +274,7 @@ class Allocator final : public c10::Allocator {
     block->events.clear();
     return false;
   }
-  void Take(Block* block) {
+  void Reclaim(Block* block) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const Stream user : std::exchange(block->users, {})) {
       block->events.push_back(nullptr);

@@ -31,7 +31,7 @@ EndpointStats PipeEndpoint::stats() const {
 
 Status PipeEndpoint::AcquireSlot(std::byte** slot) {
   if (!status_.ok()) return status_;
-  std::byte* const taken = writer_.TakeSlot();
+  std::byte* const taken = writer_.LendSlot();
   if (taken == nullptr) return Status::WouldBlock();
   *slot = taken;
   return Status();

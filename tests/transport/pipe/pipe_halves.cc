@@ -21,7 +21,7 @@ PipeSlots::PipeSlots(SlotMemory* memory, size_t slot_bytes, int slots) : memory_
   for (int i = 0; i < slots; ++i, slot += Stride(slot_bytes)) free_.push_back(slot);
 }
 
-std::byte* PipeSlots::Take() {
+std::byte* PipeSlots::Lend() {
   if (free_.empty()) return nullptr;
   std::byte* const slot = free_.back();
   free_.pop_back();
@@ -107,7 +107,7 @@ Status PipeReader::ReadHead(int fd, bool* complete) {
                 " bytes in one slice, more than there is room for",
             peer_, 0};
   }
-  recv->data = slots_.Take();
+  recv->data = slots_.Lend();
   return Status();
 }
 

@@ -18,7 +18,7 @@ class PipeSlots {
  public:
   PipeSlots(SlotMemory* memory, size_t slot_bytes, int slots);
   // Null when all are taken.
-  std::byte* Take();
+  std::byte* Lend();
   void Give(std::byte* slot) { free_.push_back(slot); }
   // What they take in memory.
   static size_t Bytes(size_t slot_bytes, int slots);
@@ -39,7 +39,7 @@ class PipeWriter {
   explicit PipeWriter(const TransportConfig& config) : slots_(config.slot_memory, config.slot_bytes, config.slots) {}
 
   // Null when all slots are taken.
-  std::byte* TakeSlot() { return slots_.Take(); }
+  std::byte* LendSlot() { return slots_.Lend(); }
   void Post(Send* send) { sends_.push_back(send); }
 
   // Writes what the socket accepts. Returns whether something changed.

@@ -306,7 +306,7 @@ TEST(ShmSender, TimesWritingOnlyToWhatThePeerHasRead) {
     ASSERT_TRUE(receiver.Post(&recv));
     ASSERT_TRUE(receiver.Advance(&freed, &fault));
     receiver.Release(&recv);
-    ASSERT_TRUE(sender.TakeReturns(&fault));
+    ASSERT_TRUE(sender.CollectReturns(&fault));
     bool copied = false;
     ASSERT_TRUE(sender.Complete(&copied, &fault));
     EXPECT_FALSE(copied);

@@ -292,7 +292,7 @@ TEST_F(ShmLoansTest, TheShortWayCopiesThem) {
     ASSERT_TRUE(path.Peek(&slice));
     EXPECT_EQ(slice.data, nullptr);
     ASSERT_EQ(slice.bytes, kBytes);
-    ASSERT_TRUE(path.TakeInto(landing_.data()));
+    ASSERT_TRUE(path.PopInto(landing_.data()));
     EXPECT_EQ(landing_, Data(number));
     ASSERT_TRUE(Progress(0).ok());
     EXPECT_EQ(send->code, Code::kOk);
@@ -306,7 +306,7 @@ TEST_F(ShmLoansTest, TheShortWayLeavesWhatItCannotCopy) {
   claim().state = ShmClaimState::kCopying;
   ShortPath::Slice slice;
   ASSERT_TRUE(path.Peek(&slice));
-  EXPECT_FALSE(path.TakeInto(landing_.data()));
+  EXPECT_FALSE(path.PopInto(landing_.data()));
   claim().state = ShmClaimState::kOffered;
   Recv* const recv = Expect(true);
   ASSERT_TRUE(Progress(1).ok());

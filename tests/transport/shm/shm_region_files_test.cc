@@ -22,7 +22,7 @@ int File(size_t bytes, int seals) {
 
 std::string FaultOf(ShmPeerRegions* regions) {
   ShmFault fault;
-  return regions->TakeFault(&fault) ? fault.field : "";
+  return regions->HasFault(&fault) ? fault.field : "";
 }
 
 std::string FaultOf(const ShmNotice& notice, int fd) {

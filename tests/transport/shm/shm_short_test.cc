@@ -48,7 +48,7 @@ class ShmShortTest : public ::testing::Test {
     ASSERT_NE(slice.data, nullptr);
     const std::vector<std::byte> expected = Data(number, bytes);
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), slice.data));
-    path(1).Take();
+    path(1).Pop();
   }
 
   ShmPair pair_;
@@ -208,7 +208,7 @@ int Play(Endpoint* end, Reactor* reactor, int rounds, bool begins) {
       if (!sent && (begins || received)) sent = path->SendCopy(TagOf(round), Data(round, bytes).data(), bytes).ok();
       if (!received && path->Peek(&slice)) {
         if (slice.tag != TagOf(round) || std::memcmp(slice.data, Data(round, bytes).data(), bytes) != 0) return -1;
-        path->Take();
+        path->Pop();
         received = true;
       }
       path->Flush();
@@ -243,7 +243,7 @@ TEST_F(ShmShortTest, ASenderWithoutRoomIsWoken) {
       failed = Now() > deadline || !end(1).Progress(&moved).ok();
       if (path(1).Peek(&slice)) {
         failed |= slice.tag != TagOf(i++);
-        path(1).Take();
+        path(1).Pop();
         path(1).Flush();
       } else if (end(1).Arm()) {
         pair_.reactor(1)->WaitUntil(deadline);

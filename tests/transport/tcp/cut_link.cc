@@ -32,7 +32,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
   EndpointStats stats() const override { return {}; }
   Shortcuts shortcuts() override { return {.short_path = session_.has_short_path() ? this : nullptr}; }
   Status AcquireSlot(std::byte** slot) override {
-    std::byte* const taken = session_.TakeSlot();
+    std::byte* const taken = session_.LendSlot();
     if (taken == nullptr) return Status::WouldBlock();
     *slot = taken;
     return Status();
@@ -58,7 +58,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
     return session_.SendCopy(tag, data, bytes) ? Status() : Status::WouldBlock();
   }
   bool Peek(Slice* slice) override { return session_.Peek(slice); }
-  void Take() override { session_.Take(); }
+  void Pop() override { session_.Pop(); }
   bool Flush() override { return session_.FlushCopy(); }
 
  private:

@@ -58,7 +58,7 @@ class TcpFramerTest : public ::testing::TestWithParam<bool> {
     recv.data = memory.data();
     bool moved = false;
     for (int reads = 0; reads < 100'000; ++reads) {
-      ASSERT_TRUE(reader_.TakeHeader().ok());
+      ASSERT_TRUE(reader_.ReadHeader().ok());
       if (reader_.lacks_receive()) {
         ASSERT_EQ(reader_.header().sequence, sequence);
         ASSERT_EQ(reader_.header().bytes, payload.size());
@@ -95,7 +95,7 @@ TEST_P(TcpFramerTest, WhatIsWrittenAndReadInAnyPiecesComesOutWhole) {
   int added = 0;
   int written = 0;
   while (written < kFrames) {
-    while (added < kFrames && writer_.Takes(sends[added])) writer_.Add(&sends[added], added), ++added;
+    while (added < kFrames && writer_.MayAdd(sends[added])) writer_.Add(&sends[added], added), ++added;
     written += WriteTo(&writer_, 1 + random() % (random() % 2 == 0 ? 50 : 50'000), &stream_);
   }
   EXPECT_TRUE(writer_.empty());
@@ -112,16 +112,16 @@ TEST_P(TcpFramerTest, NothingIsTakenBehindASendThatIsNotReady) {
   Send slow = Sending(data, 300);
   Send next = Sending(data, 1000);
   const bool checksum = GetParam();
-  EXPECT_EQ(writer_.Takes(slow), !checksum) << "its header has the checksum of all of it";
+  EXPECT_EQ(writer_.MayAdd(slow), !checksum) << "its header has the checksum of all of it";
   if (checksum) return;
   writer_.Add(&slow, 0);
-  EXPECT_FALSE(writer_.Takes(next));
+  EXPECT_FALSE(writer_.MayAdd(next));
   EXPECT_EQ(WriteTo(&writer_, SIZE_MAX, &stream_), 0);
   EXPECT_EQ(stream_.size(), kFrameHeaderBytes + 300);
   EXPECT_FALSE(writer_.HasReady());
   slow.ready = 1000;
   EXPECT_TRUE(writer_.HasReady());
-  EXPECT_TRUE(writer_.Takes(next));
+  EXPECT_TRUE(writer_.MayAdd(next));
   EXPECT_EQ(WriteTo(&writer_, SIZE_MAX, &stream_), 1);
   ExpectFrame(0, data, SIZE_MAX);
 }
@@ -158,7 +158,7 @@ TEST_P(TcpFramerTest, AShortFrameIsFoundInTheBuffer) {
     while (!found) {
       ASSERT_LT(read_, stream_.size());
       ReadFrom(stream_, &read_, 70, &reader_, true);
-      ASSERT_TRUE(reader_.TakeHeader().ok());
+      ASSERT_TRUE(reader_.ReadHeader().ok());
       ASSERT_TRUE(!reader_.has_header() || reader_.FindPayload(&found).ok());
     }
     EXPECT_TRUE(reader_.lacks_receive());
@@ -186,9 +186,9 @@ TEST_P(TcpFramerTest, FramesThatAskAreSkipped) {
   }
   while (read_ < stream_.size()) {
     ReadFrom(stream_, &read_, SIZE_MAX, &reader_);
-    ASSERT_TRUE(reader_.TakeHeader().ok());
+    ASSERT_TRUE(reader_.ReadHeader().ok());
   }
-  ASSERT_TRUE(reader_.TakeHeader().ok());
+  ASSERT_TRUE(reader_.ReadHeader().ok());
   EXPECT_FALSE(reader_.within_frame());
 }
 
@@ -200,7 +200,7 @@ TEST_P(TcpFramerTest, ADamagedPayloadIsRefusedIfItsChecksumTells) {
     stream_.back() ^= std::byte{1};
     read_ = 0;
     ReadFrom(stream_, &read_, SIZE_MAX, &reader, true);
-    ASSERT_TRUE(reader.TakeHeader().ok() && reader.has_header());
+    ASSERT_TRUE(reader.ReadHeader().ok() && reader.has_header());
     bool found = false;
     bool moved = false;
     Bytes memory(data.size());

@@ -54,7 +54,7 @@ class TcpShortTest : public ::testing::TestWithParam<bool> {
     ASSERT_EQ(slice.bytes, bytes);
     ASSERT_NE(slice.data, nullptr);
     EXPECT_EQ(Bytes(slice.data, slice.data + bytes), Payload(bytes, static_cast<int>(number)));
-    path(1).Take();
+    path(1).Pop();
   }
 
   std::unique_ptr<ContractLink> link_;
@@ -136,7 +136,7 @@ int Play(Endpoint* end, Reactor* reactor, int rounds, bool begins) {
       if (!sent && (begins || received)) sent = path->SendCopy(TagOf(round), Payload(bytes, round).data(), bytes).ok();
       if (!received && path->Peek(&slice)) {
         if (slice.tag != TagOf(round) || std::memcmp(slice.data, Payload(bytes, round).data(), bytes) != 0) return -1;
-        path->Take();
+        path->Pop();
         received = true;
       }
       bool moved = false;
@@ -167,7 +167,7 @@ TEST_P(TcpShortTest, WhatWasSentBeforeTheCloseIsDeliveredFirst) {
     while (!path(1).Peek(&slice) && Now() < deadline) EXPECT_TRUE(Progress(1).ok());
     EXPECT_EQ(slice.tag, TagOf(number));
     EXPECT_TRUE(Progress(1).ok()) << "still held";
-    path(1).Take();
+    path(1).Pop();
   }
   Status status;
   while (status.ok() && Now() < deadline) {
@@ -208,7 +208,7 @@ TEST_F(TcpShortPeerTest, AFrameInPiecesArrivesWhole) {
   }
   ASSERT_TRUE(Until([&] { return path().Peek(&slice); }));
   EXPECT_EQ(Bytes(slice.data, slice.data + slice.bytes), payload);
-  path().Take();
+  path().Pop();
 }
 
 TEST_F(TcpShortPeerTest, ALargeSliceIsSeenAndLeftToAReceive) {

@@ -61,7 +61,7 @@ class LooseReceiver {
     Complete(completion, cell, rail);
   }
   void Complete(const ibv_wc& completion, uint32_t cell, size_t rail = 0) {
-    rails_[rail]->inbox.TakeCompletion(completion, cell);
+    rails_[rail]->inbox.OnCompletion(completion, cell);
   }
 
   // The place of a slice, as an honest peer sends it.

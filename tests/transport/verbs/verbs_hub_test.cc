@@ -18,7 +18,7 @@ namespace {
 
 class CountingLink final : public VerbsLink {
  public:
-  void TakeCompletion(const ibv_wc&, VerbsRequest, uint32_t) override { ++taken; }
+  void OnCompletion(const ibv_wc&, VerbsRequest, uint32_t) override { ++taken; }
   int taken = 0;
 };
 

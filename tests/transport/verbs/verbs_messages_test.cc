@@ -223,7 +223,7 @@ TEST(VerbsMessagesTest, ReturnsThatAreOlderThanOthersChangeNothing) {
   LooseReceiver loose(2);
   VerbsTarget& target = loose.target();
   for (int i = 0; i < LooseReceiver::kSlots; ++i) {
-    EXPECT_EQ(target.TakeSlot(), static_cast<uint32_t>(i));
+    EXPECT_EQ(target.ClaimSlot(), static_cast<uint32_t>(i));
     target.CountSlice();
   }
   VerbsHeader older = Header(10, 10, 0);
@@ -233,11 +233,11 @@ TEST(VerbsMessagesTest, ReturnsThatAreOlderThanOthersChangeNothing) {
   newer.released = 0b11;
   newer.releases = newer.taken_slices = 2;
   loose.Short(0, newer, 1);
-  EXPECT_EQ(target.TakeSlot(), 0u);
+  EXPECT_EQ(target.ClaimSlot(), 0u);
   loose.Short(0, older, 0);
   EXPECT_FALSE(loose.fault().any()) << loose.fault().what;
   EXPECT_EQ(target.taken_slices(), 2u);
-  EXPECT_EQ(target.TakeSlot(), 1u);
+  EXPECT_EQ(target.ClaimSlot(), 1u);
   EXPECT_FALSE(target.HasSlot()) << "the first slot holds a slice again";
 }
 

@@ -68,8 +68,8 @@ TEST(VerbsPlacesTest, AWrongPlaceBreaksTheLink) {
          loose->Placed(0, Header(100, 0), kPlace);
          loose->Placed(0, Header(100, 1), kPlace);
        }},
-      {"a completion of a READ that was not posted", [](LooseReceiver* loose) { loose->reads().TakeCompletion(1); }},
-      {"a completion of a READ that was not posted", [](LooseReceiver* loose) { loose->reads().TakeCompletion(99); }},
+      {"a completion of a READ that was not posted", [](LooseReceiver* loose) { loose->reads().OnCompletion(1); }},
+      {"a completion of a READ that was not posted", [](LooseReceiver* loose) { loose->reads().OnCompletion(99); }},
   };
   for (const Wrong& wrong : all) {
     LooseReceiver loose;
@@ -101,12 +101,12 @@ TEST(VerbsPlacesTest, AReadBeginsOnceItsReceiveIsPostedAndThereIsRoom) {
   EXPECT_TRUE(loose.reads().is_under_way(3) && loose.reads().is_under_way(2));
   EXPECT_FALSE(loose.reads().is_under_way(1));
   // The second comes first, and waits.
-  loose.reads().TakeCompletion(2);
+  loose.reads().OnCompletion(2);
   loose.receiver().Advance();
   EXPECT_FALSE(recvs[0].started || recvs[1].started || loose.receiver().HasWork());
   loose.receiver().Read();
   EXPECT_TRUE(loose.reads().is_under_way(1));
-  loose.reads().TakeCompletion(3);
+  loose.reads().OnCompletion(3);
   EXPECT_TRUE(loose.receiver().HasWork());
   loose.receiver().Advance();
   for (const uint32_t i : {0, 1}) {
@@ -137,7 +137,7 @@ TEST(VerbsPlacesTest, ASliceThatIsTooLargeForItsReceiveIsNotRead) {
   EXPECT_FALSE(loose.receiver().CanRead()) << "nobody spins over it";
   loose.receiver().Advance();
   EXPECT_FALSE(loose.fault().any()) << "it is not next yet";
-  loose.reads().TakeCompletion(0);
+  loose.reads().OnCompletion(0);
   loose.receiver().Advance();
   EXPECT_STREQ(loose.fault().what, "a slice for a smaller receive, of bytes");
   EXPECT_TRUE(recvs[1].started);
@@ -156,14 +156,14 @@ TEST(VerbsPlacesTest, ArrivalsEndBeforeTheFirstSliceThatWasNotRead) {
     for (uint32_t i = 0; i < 3; ++i) loose.Placed(i, Header(100, i), kPlace, i % rails);
     loose.Short(0, Header(0, 3), rails - 1);
     loose.receiver().Read();
-    loose.reads().TakeCompletion(0);
-    loose.reads().TakeCompletion(2);
+    loose.reads().OnCompletion(0);
+    loose.reads().OnCompletion(2);
     loose.receiver().EndArrivals();
     EXPECT_EQ(loose.receiver().whole_slices(), 1u);
     EXPECT_FALSE(loose.receiver().has_partial());
     EXPECT_FALSE(recvs[1].started);
-    for (const uint32_t i : {1, 2, 3}) EXPECT_EQ(loose.receiver().TakeBack(), &recvs[i]);
-    EXPECT_EQ(loose.receiver().TakeBack(), nullptr);
+    for (const uint32_t i : {1, 2, 3}) EXPECT_EQ(loose.receiver().TakeReceive(), &recvs[i]);
+    EXPECT_EQ(loose.receiver().TakeReceive(), nullptr);
     loose.receiver().Advance();
     EXPECT_EQ(recvs[0].code, Code::kOk);
     EXPECT_FALSE(loose.receiver().HasWork());

@@ -75,11 +75,11 @@ void TcpRedial::Prove() {
   handshake_ =
       std::make_shared<StreamHandshake>(std::move(socket_), Handshake::Role::kInitiator, plan_.key, plan_.hello);
   const std::shared_ptr<StreamHandshake> handshake = handshake_;  // It may finish, and be released, inside Start.
-  handshake->Start(nullptr, [self = shared_from_this()](const Status& status) { self->Take(status); });
+  handshake->Start(nullptr, [self = shared_from_this()](const Status& status) { self->OnHandshake(status); });
 }
 
 // Who refuses may be about to fail, and control will say so; or it was somebody else in the peer's place.
-void TcpRedial::Take(const Status& status) {
+void TcpRedial::OnHandshake(const Status& status) {
   if (ended_) return;
   const std::shared_ptr<StreamHandshake> handshake = std::exchange(handshake_, nullptr);
   is_turned_away_ = handshake->proven() && status.code() == Code::kProtocol;

@@ -49,7 +49,7 @@ class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
  private:
   Status Open();
   void Prove();
-  void Take(const Status& status);
+  void OnHandshake(const Status& status);
   void Retry();
 
   asio::io_context* const context_;

@@ -29,7 +29,7 @@ class SlotPool {
   size_t bytes() const { return block_.bytes(); }
 
   // Null when all are lent.
-  std::byte* Take() {
+  std::byte* Lend() {
     if (free_.empty()) return nullptr;
     std::byte* slot = free_.back();
     free_.pop_back();

@@ -22,7 +22,7 @@ class TcpFrameReader {
   explicit TcpFrameReader(uint32_t most_whole);
 
   // Parses the next slice's header if it has arrived whole and is not parsed yet. Errors: kProtocol.
-  Status TakeHeader() {  // Inline, because each small call looks for a header or two.
+  Status ReadHeader() {  // Inline, because each small call looks for a header or two.
     while (!has_header_ && end_ - begin_ >= kFrameHeaderBytes) {
       ANNULUS_RETURN_IF_ERROR(ParseFrameHeader(ConstFrameBytes(buffer_.data() + begin_, kFrameHeaderBytes), &header_));
       begin_ += kFrameHeaderBytes;

@@ -23,7 +23,7 @@ class TcpFrameWriter {
   explicit TcpFrameWriter(bool checksum) : checksum_(checksum) {}
 
   // Whether `send` may come next: there is room, its header can be written, and everything before it is ready.
-  bool Takes(const Send& send) const {
+  bool MayAdd(const Send& send) const {
     if (num_frames_ == kMaxFrames || (checksum_ && send.ready < send.bytes)) return false;
     return num_frames_ == 0 || FrameAt(num_frames_ - 1).sendable() == FrameAt(num_frames_ - 1).total();
   }

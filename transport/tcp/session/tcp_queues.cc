@@ -27,7 +27,7 @@ void SendQueue::Post(Send* send) {
   if (untaken_ == nullptr) untaken_ = send;
 }
 
-uint64_t SendQueue::Take() {
+uint64_t SendQueue::NumberSend() {
   untaken_ = untaken_->next;
   return taken_++;
 }
@@ -82,7 +82,7 @@ Status RecvQueue::CheckSequence(uint64_t sequence) const {
                                std::to_string(completed_) + (lanes_ == 1 ? "" : " or a little more")};
 }
 
-Status RecvQueue::Start(const FrameHeader& header, Recv** found) {
+Status RecvQueue::BeginReceive(const FrameHeader& header, Recv** found) {
   *found = nullptr;
   ANNULUS_RETURN_IF_ERROR(CheckSequence(header.sequence));
   if (!IsPosted(header.sequence)) return Status();
@@ -99,7 +99,7 @@ Status RecvQueue::Start(const FrameHeader& header, Recv** found) {
     return {Code::kProtocol, "a slice of " + std::to_string(header.bytes) + " bytes came where at most " +
                                  std::to_string(most) + " fit"};
   }
-  recv->data = NeedsSlot(*recv) ? slots_->Take() : recv->landing;
+  recv->data = NeedsSlot(*recv) ? slots_->Lend() : recv->landing;
   ANNULUS_CHECK(recv->data != nullptr);
   *found = recv;
   return Status();

@@ -25,10 +25,10 @@ class SendQueue {
   // The first send that no lane has taken yet, or null.
   Send* untaken() const { return untaken_; }
   // Takes that send; returns its sequence number.
-  uint64_t Take();
+  uint64_t NumberSend();
 
-  // Takes a sequence number for a slice that goes out at once, without a request, while no send is posted.
-  uint64_t TakeNumber() { return taken_++; }
+  // Returns a sequence number for a slice that goes out at once, without a request, while no send is posted.
+  uint64_t NextNumber() { return taken_++; }
 
   // Records that all of `send` has gone out. Completes it once all earlier sends are done, and then any later sends
   // that are done already.
@@ -60,7 +60,7 @@ class RecvQueue {
 
   // Finds the receive that `header` belongs to and starts it; *recv is null while it is not posted.
   // Errors: kProtocol  the sequence number or the size is impossible.
-  Status Start(const FrameHeader& header, Recv** recv);
+  Status BeginReceive(const FrameHeader& header, Recv** recv);
 
   bool IsPosted(uint64_t sequence) const { return sequence < posted_; }
 

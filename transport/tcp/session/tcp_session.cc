@@ -73,7 +73,7 @@ bool TcpSession::MayTake(const Lane& lane) const {
   if (send == nullptr || lane.socket.write_ended()) return false;
   if (lane.writer.unwritten_bytes() >= (striped ? kPullBytesStriped : kPullBytesAlone)) return false;
   if (striped && lane.socket.write_blocked() && !lane.writer.empty()) return false;
-  return HasRoom(lane) && lane.writer.Takes(*send);
+  return HasRoom(lane) && lane.writer.MayAdd(*send);
 }
 
 // Whether one frame more could be kept when it is written.
@@ -89,12 +89,12 @@ size_t TcpSession::WriteOnce(Lane* lane, bool* moved) {
   if (list.bytes() == 0) return 0;
   const size_t written = lane->socket.Write(&list);
   if (written > 0) idle_polls_ = 0;
-  TakeWritten(lane, written, moved);
+  OnWritten(lane, written, moved);
   return written;
 }
 
 // Notes that so many of the bytes listed went out. A send is done once the kernel has all of it.
-void TcpSession::TakeWritten(Lane* lane, size_t written, bool* moved) {
+void TcpSession::OnWritten(Lane* lane, size_t written, bool* moved) {
   TcpRetained& retained = lane->retained;
   if (retained.has_unwritten()) return retained.Wrote(written);
   while (Send* const send = lane->writer.TakeWritten(&written)) {
@@ -107,7 +107,7 @@ void TcpSession::Transmit(Lane* lane, bool* moved) {
   for (size_t total = 0; total < TcpFrameWriter::kMaxWriteBytes && !lane->socket.write_ended();) {
     while (MayTake(*lane)) {
       Send* const send = sends_.untaken();
-      lane->writer.Add(send, sends_.Take());
+      lane->writer.Add(send, sends_.NumberSend());
     }
     const size_t written = WriteOnce(lane, moved);
     if (written == 0 || lane->socket.write_blocked()) return;
@@ -170,14 +170,14 @@ size_t TcpSession::ReadOnce(Lane* lane, size_t budget, bool* moved) {
 }
 
 // Processes the frames that were read, until the bytes are used up or the next frame's receive is not posted.
-Status TcpSession::TakeFrames(Lane* lane, bool* moved) {
+Status TcpSession::ReadFrames(Lane* lane, bool* moved) {
   TcpFrameReader& reader = lane->reader;
   while (true) {
-    ANNULUS_RETURN_IF_ERROR(reader.TakeHeader());
+    ANNULUS_RETURN_IF_ERROR(reader.ReadHeader());
     if (!reader.has_header()) return Status();
     Recv* recv = nullptr;
     if (reader.lacks_receive()) {
-      ANNULUS_RETURN_IF_ERROR(receives_.Start(reader.header(), &recv));
+      ANNULUS_RETURN_IF_ERROR(receives_.BeginReceive(reader.header(), &recv));
       if (recv == nullptr) return Status();
       reader.SetReceive(recv);
       *moved = true;
@@ -193,7 +193,7 @@ Status TcpSession::TakeFrames(Lane* lane, bool* moved) {
 Status TcpSession::Receive(Lane* lane, bool* moved) {
   bool may_read = true;
   for (size_t budget = kMaxReadBytes;;) {
-    ANNULUS_RETURN_IF_ERROR(TakeFrames(lane, moved));
+    ANNULUS_RETURN_IF_ERROR(ReadFrames(lane, moved));
     if (!may_read || budget == 0 || IsPaused(*lane) || lane->socket.read_ended()) return Status();
     const size_t bytes = ReadOnce(lane, budget, moved);
     if (bytes == 0) return Status();
@@ -256,7 +256,7 @@ bool TcpSession::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes)
     Confirm(&lane, &moved);
   }
   if (!lane.retained.HasRoomForShort(kFrameHeaderBytes + bytes)) return false;
-  lane.writer.WriteFrame(tag, data, bytes, sends_.TakeNumber(), lane.retained.AddShort(kFrameHeaderBytes + bytes));
+  lane.writer.WriteFrame(tag, data, bytes, sends_.NextNumber(), lane.retained.AddShort(kFrameHeaderBytes + bytes));
   FlushCopy();
   return true;
 }
@@ -281,7 +281,7 @@ size_t TcpSession::Ask(int index) {
 
 // Sets *found when the next frame has arrived whole or is too long for the short path.
 Status TcpSession::FindShort(Lane* lane, bool* found) {
-  ANNULUS_RETURN_IF_ERROR(lane->reader.TakeHeader());
+  ANNULUS_RETURN_IF_ERROR(lane->reader.ReadHeader());
   if (!lane->reader.has_header()) return Status();
   ANNULUS_RETURN_IF_ERROR(receives_.CheckSequence(lane->reader.header().sequence));
   if (lane->reader.header().bytes <= kMostShortBytes) return lane->reader.FindPayload(found);
@@ -292,7 +292,7 @@ Status TcpSession::FindShort(Lane* lane, bool* found) {
 bool TcpSession::Peek(ShortPath::Slice* slice) {
   if (!receives_.empty() || !peek_error_.ok()) return false;
   Lane& lane = *lanes_[0];
-  if (awaits_ != Awaits::kTake) {
+  if (awaits_ != Awaits::kPop) {
     bool found = false;
     bool moved = false;
     peek_error_ = FindShort(&lane, &found);
@@ -301,7 +301,7 @@ bool TcpSession::Peek(ShortPath::Slice* slice) {
       if (ReadOnce(&lane, 0, &moved) > 0) peek_error_ = FindShort(&lane, &found);
     }
     if (!found) return false;
-    awaits_ = Awaits::kTake;
+    awaits_ = Awaits::kPop;
   }
   const FrameHeader& header = lane.reader.header();
   slice->tag = header.tag;
@@ -310,7 +310,7 @@ bool TcpSession::Peek(ShortPath::Slice* slice) {
   return true;
 }
 
-void TcpSession::Take() {
+void TcpSession::Pop() {
   lanes_[0]->reader.Skip();
   awaits_ = Awaits::kReceive;
   receives_.Skip();

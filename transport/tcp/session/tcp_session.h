@@ -58,7 +58,7 @@ class TcpSession {
   uint64_t Retransmits() const;
 
   // Null when all slots are lent.
-  std::byte* TakeSlot() { return send_slots_.Take(); }
+  std::byte* LendSlot() { return send_slots_.Lend(); }
   void Post(Send* send) { sends_.Post(send); }
   // Returns false when `recv` needs a slot and all slots are promised or held.
   bool Post(Recv* recv) { return receives_.Post(recv); }
@@ -78,7 +78,7 @@ class TcpSession {
   // Reads at most once. From then on Receive does not read the socket until the slice is taken or a receive is posted.
   // An error found here is Receive's next error.
   bool Peek(ShortPath::Slice* slice);
-  void Take();
+  void Pop();
 
   // Whether some lane can no longer write, or will receive nothing more. Not those that may be resumed, if `resumes`.
   bool AnyEnded(bool resumes) const;
@@ -178,7 +178,7 @@ class TcpSession {
   enum class Awaits : uint8_t {
     kReceive,  // A posted receive.
     kPeek,     // A caller whose Peek has found nothing yet.
-    kTake,     // A caller that has seen the frame whole and not taken it yet.
+    kPop,      // A caller that has seen the frame whole and not taken it yet.
   };
 
   bool HasRoom(const Lane& lane) const;
@@ -191,10 +191,10 @@ class TcpSession {
   bool ArmConfirmation(Lane* lane);
   static Debt FindDebt(Lane* lane);
   size_t WriteOnce(Lane* lane, bool* moved);
-  void TakeWritten(Lane* lane, size_t written, bool* moved);
+  void OnWritten(Lane* lane, size_t written, bool* moved);
   void Transmit(Lane* lane, bool* moved);
   size_t ReadOnce(Lane* lane, size_t budget, bool* moved);
-  Status TakeFrames(Lane* lane, bool* moved);
+  Status ReadFrames(Lane* lane, bool* moved);
   Status Receive(Lane* lane, bool* moved);
   Status FindShort(Lane* lane, bool* found);
   bool Arm(Lane* lane);

@@ -31,7 +31,7 @@ uint64_t TcpSession::Freeze(int lane) {
 Status TcpSession::Resume(int index, SealedSocket socket, uint64_t received, uint64_t* again, bool* moved) {
   Lane& lane = *lanes_[static_cast<size_t>(index)];
   TcpRetained& retained = lane.retained;
-  TakeWritten(&lane, lane.socket.TakeBegun(), moved);
+  OnWritten(&lane, lane.socket.TakeBegun(), moved);
   const uint64_t sent = lane.position();
   if (received < retained.begin() || received > sent) {
     return {Code::kProtocol, "cannot resume: it has " + std::to_string(received) + " bytes of lane " +

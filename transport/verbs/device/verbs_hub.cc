@@ -33,7 +33,7 @@ VerbsHub::~VerbsHub() {
   if (completions_.is_open()) completions_.release();
   if (news_.is_open()) news_.release();
   if (queue_ != nullptr) {
-    TakeEvents();
+    ReadEvents();
     api().destroy_cq(queue_);
   }
   if (channel_ != nullptr) api().destroy_comp_channel(channel_);
@@ -77,7 +77,7 @@ uint32_t VerbsHub::Add(VerbsLink* link) {
 }
 
 int VerbsHub::Poll() {
-  if (state_->told) TakeNews();
+  if (state_->told) ReadNews();
   std::array<ibv_wc, kMostPolled> done;
   const int count = ibv_poll_cq(queue_, kMostPolled, done.data());
   failed_ |= count < 0;
@@ -86,13 +86,13 @@ int VerbsHub::Poll() {
     const uint64_t number = completion.wr_id >> 32;
     if (number >= links_.size() || links_[number] == nullptr) continue;
     const uint32_t low = static_cast<uint32_t>(completion.wr_id);
-    links_[number]->TakeCompletion(completion, static_cast<VerbsRequest>(low >> 30), low & kMostValue);
+    links_[number]->OnCompletion(completion, static_cast<VerbsRequest>(low >> 30), low & kMostValue);
   }
   return std::max(count, 0);
 }
 
 bool VerbsHub::Arm() {
-  if (state_->rung) TakeEvents();
+  if (state_->rung) ReadEvents();
   if (!armed_) {
     // What completes from here on raises an event; what had completed before is found by the poll.
     if (ibv_req_notify_cq(queue_, 0) != 0) return false;
@@ -111,7 +111,7 @@ bool VerbsHub::Arm() {
   return true;
 }
 
-void VerbsHub::TakeEvents() {
+void VerbsHub::ReadEvents() {
   state_->rung = false;
   unsigned events = 0;
   for (int i = 0; i < kMostEvents; ++i) {
@@ -135,7 +135,7 @@ void VerbsHub::WatchNews() {
 
 // An event is no failure by itself: a port that comes back soon enough costs nothing but time, and what does not
 // recover fails the requests. But it explains the failure.
-void VerbsHub::TakeNews() {
+void VerbsHub::ReadNews() {
   state_->told = false;
   for (int i = 0; i < kMostEvents; ++i) {
     ibv_async_event event{};

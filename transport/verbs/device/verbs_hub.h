@@ -28,7 +28,7 @@ enum class VerbsRequest : uint8_t { kMessage, kRead, kReceive, kKeepalive };
 // One link's part in the completions. Low 30 bits of a request's id: `value`.
 class VerbsLink {
  public:
-  virtual void TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) = 0;
+  virtual void OnCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) = 0;
 
  protected:
   ~VerbsLink() = default;
@@ -90,8 +90,8 @@ class VerbsHub {
 
   // The status of a call that has just failed.
   Status Refused(const char* what) const;
-  void TakeEvents();
-  void TakeNews();
+  void ReadEvents();
+  void ReadNews();
   void WatchNews();
 
   const std::unique_ptr<VerbsDevice> device_;

@@ -15,7 +15,7 @@ namespace annulus {
 namespace {
 
 // Removes the number at the beginning of the text. Returns -1 when there is none.
-int TakeNumber(std::string_view* text) {
+int ReadNumber(std::string_view* text) {
   int number = -1;
   const char* const end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, number);
@@ -28,11 +28,11 @@ int TakeNumber(std::string_view* text) {
 std::vector<std::pair<int, int>> RangesOf(std::string_view text) {
   std::vector<std::pair<int, int>> ranges;
   for (bool more = true; more;) {
-    const int first = TakeNumber(&text);
+    const int first = ReadNumber(&text);
     int last = first;
     if (first >= 0 && text.starts_with('-')) {
       text.remove_prefix(1);
-      last = TakeNumber(&text);
+      last = ReadNumber(&text);
     }
     if (first < 0 || last < first) break;
     ranges.emplace_back(first, last);
@@ -60,7 +60,7 @@ std::string RealFolder(const std::string& path) {
 int NumaNodeAt(const std::string& folder) {
   const std::string text = ReadTextFile(folder + "/numa_node");
   std::string_view left = text;
-  return std::max(TakeNumber(&left), -1);
+  return std::max(ReadNumber(&left), -1);
 }
 
 // The devices on the way from a host bridge, "pci0000:00", to the device of that folder, both included.

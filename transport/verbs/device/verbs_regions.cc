@@ -20,7 +20,7 @@ namespace {
 // some 50 us for 256.
 constexpr Nanoseconds kSweepInterval = kSecond;
 
-bool CanTakeGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs) {
+bool CanUseGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs) {
   return std::ranges::all_of(hubs, [](const auto& hub) { return hub->api().reg_dmabuf_mr != nullptr; });
 }
 
@@ -36,7 +36,7 @@ VerbsRegions::VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const Me
   gpus_.wish = gpus;
   if (exports != nullptr && gpus == VerbsDeviceMemory::kOff) {
     gpus_.text = "by copies: ANNULUS_VERBS_DEVICE_MEMORY is off";
-  } else if (exports != nullptr && !CanTakeGpus(hubs_)) {
+  } else if (exports != nullptr && !CanUseGpus(hubs_)) {
     gpus_.text = "by copies: libibverbs is older than that of rdma-core 34";
   } else if (exports != nullptr) {
     gpus_.exports = exports;
@@ -106,7 +106,7 @@ void VerbsRegions::TellGpus(std::string text) {
   gpus_.text = std::move(text);
 }
 
-VerbsUse VerbsRegions::Take(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
+VerbsUse VerbsRegions::Acquire(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
   Known* const known = At(ports, data, bytes);
   if (known == nullptr) return kNoVerbsUse;
   if (!Knows(*known, ports) && !Register(known, ports)) {
@@ -119,8 +119,8 @@ VerbsUse VerbsRegions::Take(VerbsPortSet ports, const std::byte* data, size_t by
   return static_cast<VerbsUse>(known->entry);
 }
 
-VerbsUse VerbsRegions::TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes) {
-  const VerbsUse use = Take(of.bit(), data, bytes);
+VerbsUse VerbsRegions::AcquireLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes) {
+  const VerbsUse use = Acquire(of.bit(), data, bytes);
   if (use == kNoVerbsUse || entries_[use].writes != DeviceWrites::kHidden) return use;
   LetGo(use);
   return kNoVerbsUse;
@@ -133,7 +133,7 @@ void VerbsRegions::LetGo(VerbsUse use) {
 }
 
 VerbsPromise VerbsRegions::Promise(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
-  const VerbsUse use = Take(ports, data, bytes, is_copied);
+  const VerbsUse use = Acquire(ports, data, bytes, is_copied);
   if (use == kNoVerbsUse) return {};
   LetGo(use);
   ++entries_[use].promises;
@@ -151,7 +151,7 @@ VerbsKeys VerbsRegions::KeysOf(VerbsUse use, size_t port) {
   return entries_[use].keys[port];
 }
 
-bool VerbsRegions::MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes) {
+bool VerbsRegions::MayAcquire(VerbsPortSet ports, const std::byte* data, size_t bytes) {
   const Known* const known = At(ports, data, bytes);
   return known != nullptr && (known->refused & ports) == 0;
 }

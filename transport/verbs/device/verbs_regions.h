@@ -83,11 +83,11 @@ class VerbsRegions final : private MemoryHolder {
   // A use of the region with [data, data + bytes), which the devices of all `ports` know from now on until it is let go
   // of; kNoVerbsUse: they do not, at least for now. `is_copied`: the data will then be copied, which counts for the
   // region. The first refusal of a device is logged.
-  VerbsUse Take(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied = true);
+  VerbsUse Acquire(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied = true);
   // The same for what peers send, for one port. A GPU's memory is none if the GPU does not see what is written there.
-  VerbsUse TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes);
+  VerbsUse AcquireLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes);
   void LetGo(VerbsUse use);
-  // As Take, but a promise.
+  // As Acquire, but a promise.
   VerbsPromise Promise(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied);
   void Break(const VerbsPromise& promise);
   // Keys of a region in use. Keys that no device accepts when its owner has given it back all the same.
@@ -106,16 +106,16 @@ class VerbsRegions final : private MemoryHolder {
   }
   Status CheckCopies(VerbsUse use) const { return gpus_.exports->CheckCopies(entries_[use].device); }
 
-  // Whether Take and TakeLanding may succeed for memory of GPUs, by the libraries at hand and the setting.
-  bool may_take_gpus() const { return gpus_.exports != nullptr; }
+  // Whether Acquire and AcquireLanding may succeed for memory of GPUs, by the libraries at hand and the setting.
+  bool may_use_gpus() const { return gpus_.exports != nullptr; }
   // How memory of GPUs is used by now: "without a copy", "by copies: ..."; "" where there is none. Any thread.
   std::string GpusText();
   // Drops what GPUs have freed, if it is time to. For whoever drives a link, often.
   void SweepIfDue() {
     if (!gpus_.known.empty() && ++gpus_.rounds % kRoundsPerClock == 0) SweepByClock();
   }
-  // Whether Take may succeed, now or later; asks no device.
-  bool MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes);
+  // Whether Acquire may succeed, now or later; asks no device.
+  bool MayAcquire(VerbsPortSet ports, const std::byte* data, size_t bytes);
 
  private:
   static constexpr uint32_t kNoEntry = UINT32_MAX;

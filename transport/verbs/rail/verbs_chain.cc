@@ -46,7 +46,7 @@ void VerbsChain::PostMarker() {
   (void)HandOver();  // A device that is gone refuses, and has failed anyway.
 }
 
-void VerbsChain::TakeCompletion(uint32_t value) {
+void VerbsChain::OnCompletion(uint32_t value) {
   const uint32_t count = (value - completed_) & VerbsHub::kMostValue;
   if (count > posted_ - completed_) return fault_->Set("a completion of a request that was not posted", value);
   completed_ += count;

@@ -52,9 +52,9 @@ class VerbsChain {
   bool has_unsignaled() const { return unsignaled_ > 0; }
 
   // The device has completed the requests up to `value`.
-  void TakeCompletion(uint32_t value);
+  void OnCompletion(uint32_t value);
   // The device has failed or flushed the request `value`. Marks `value`, and all before it, as finished.
-  void TakeFailure(uint32_t value) { finished_ = completed_ + ((value - completed_) & VerbsHub::kMostValue); }
+  void OnFailure(uint32_t value) { finished_ = completed_ + ((value - completed_) & VerbsHub::kMostValue); }
 
   // Requests that were added; requests that are completed. Both modulo 2^32.
   uint32_t posted() const { return posted_; }

@@ -30,14 +30,14 @@ void VerbsInbox::PostReceives() {
   if (error != 0) link_.fault->Set("posting a receive", 0, error);
 }
 
-void VerbsInbox::TakeCompletion(const ibv_wc& completion, uint32_t cell) {
+void VerbsInbox::OnCompletion(const ibv_wc& completion, uint32_t cell) {
   --cells_posted_;
   link_.returns->last_rail = outbox_->index();
   VerbsMessage message;
   if (!Read(completion, cell, &message)) return;
   if (message.kind != VerbsKind::kPart) {
-    link_.target->TakeReturns(message.header);
-    outbox_->TakeCredits(message.header.taken);
+    link_.target->OnReturns(message.header);
+    outbox_->OnCredits(message.header.taken);
   }
   // The cell of a short slice is posted again once its data has been used.
   if (message.kind != VerbsKind::kShort) Repost(cell);
@@ -118,7 +118,7 @@ bool VerbsInbox::CheckPart(uint32_t end, uint32_t message_bytes) {
   return true;
 }
 
-void VerbsInbox::TakeFarewell(uint32_t sent) {
+void VerbsInbox::OnFarewell(uint32_t sent) {
   if (!VerbsReached(received_, sent) && sent - received_ > depth_) link_.fault->Set("a number of sent messages", sent);
 }
 

@@ -59,9 +59,9 @@ class VerbsInbox {
   // Posts those that have come back, by one call of the device. Before the peer is told of them.
   void PostReceives();
   // Takes the message that a receive of the device completed with.
-  void TakeCompletion(const ibv_wc& completion, uint32_t cell);
+  void OnCompletion(const ibv_wc& completion, uint32_t cell);
   // A receive of the device completed without a message.
-  void TakeFailure() { --cells_posted_; }
+  void OnFailure() { --cells_posted_; }
   // Whether the device has given back all receives.
   bool drained() const { return cells_posted_ == 0; }
 
@@ -85,7 +85,7 @@ class VerbsInbox {
   }
 
   // The peer has left, and its device says that so many messages have arrived.
-  void TakeFarewell(uint32_t sent);
+  void OnFarewell(uint32_t sent);
   // Messages that have arrived, modulo 2^32.
   uint32_t received() const { return received_; }
 

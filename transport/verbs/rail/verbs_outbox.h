@@ -57,14 +57,14 @@ class VerbsOutbox {
   static constexpr size_t HeadersBytes(int slots) { return VerbsHeaders(slots) * kHeaderStride; }
 
   // Whether a message of a slice can go now.
-  bool CanTake() const { return Credits() >= kReserve && chain_.Room() > kReserve; }
+  bool CanSend() const { return Credits() >= kReserve && chain_.Room() > kReserve; }
   // Whether an update can. `half_of_receives`: it returns so many at least.
   bool CanUpdate(bool half_of_receives) const { return Credits() >= (half_of_receives ? 1U : 2U) && chain_.Room() > 1; }
   // Bytes of writes that the device has not reported as done, and of slices that the peer is to read.
   uint64_t bytes_under_way() const { return bytes_posted_ - bytes_at_[Place(chain_.completed())] + placed_bytes_; }
   // A slice of so many bytes is to be read by the peer over this rail; it has been.
   void AddPlaced(uint32_t bytes) { placed_bytes_ += bytes; }
-  void TakePlaced(uint32_t bytes) { placed_bytes_ -= bytes; }
+  void RemovePlaced(uint32_t bytes) { placed_bytes_ -= bytes; }
 
   ibv_send_wr* AddMessage(ibv_wr_opcode opcode, VerbsImmediate immediate, const VerbsPiece& first,
                           const VerbsPiece& second = {}) {
@@ -82,12 +82,12 @@ class VerbsOutbox {
   uint64_t written_bytes() const { return bytes_posted_; }
 
   // The peer's header says how many messages of this rail it has taken.
-  void TakeCredits(uint32_t taken) {
+  void OnCredits(uint32_t taken) {
     if (taken - peer_.taken > messages_ - peer_.taken) return fault_->Set("a count of taken messages", taken);
     peer_.taken = taken;
   }
   // The peer has left after `received` messages, modulo 2^32.
-  void TakeFarewell(uint32_t received) {
+  void OnFarewell(uint32_t received) {
     peer_.has_left = true;
     peer_.received = received;
   }

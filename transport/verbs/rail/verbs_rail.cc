@@ -64,13 +64,13 @@ void VerbsRail::KeepAlive(uint64_t address) {
   if (error != 0) fault_->Set("posting a keepalive", 0, error);
 }
 
-void VerbsRail::TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) {
+void VerbsRail::OnCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) {
   if (request == VerbsRequest::kKeepalive) keeps_alive_ = false;
   if (completion.status == IBV_WC_SUCCESS) {
     if (request == VerbsRequest::kKeepalive) return;
-    if (request == VerbsRequest::kReceive) return inbox_.TakeCompletion(completion, value);
-    if (request == VerbsRequest::kRead) return reads_->TakeCompletion(value);
-    return outbox_.chain().TakeCompletion(value);
+    if (request == VerbsRequest::kReceive) return inbox_.OnCompletion(completion, value);
+    if (request == VerbsRequest::kRead) return reads_->OnCompletion(value);
+    return outbox_.chain().OnCompletion(value);
   }
   // The failure that broke the connection counts, and not what was flushed because of it, in whatever order they come.
   if (!failure_->any() && failure_->drain_end == 0) failure_->drain_end = DeadlineAfter(kVerbsDraining);
@@ -82,13 +82,13 @@ void VerbsRail::TakeCompletion(const ibv_wc& completion, VerbsRequest request, u
   }
   switch (request) {
     case VerbsRequest::kReceive:
-      inbox_.TakeFailure();
+      inbox_.OnFailure();
       break;
     case VerbsRequest::kRead:
-      reads_->TakeFailure(value);
+      reads_->OnFailure(value);
       break;
     case VerbsRequest::kMessage:
-      outbox_.chain().TakeFailure(value);
+      outbox_.chain().OnFailure(value);
       break;
     case VerbsRequest::kKeepalive:
       break;

@@ -70,7 +70,9 @@ class VerbsRail final : private VerbsLink {
   VerbsInbox& inbox() { return inbox_; }
   const VerbsInbox& inbox() const { return inbox_; }
   // Whether the device may be able to write to [data, data + bytes) of registered memory.
-  bool MayTake(const std::byte* data, size_t bytes) { return regions_->MayTake(outbox_.regions().bit(), data, bytes); }
+  bool MayAcquire(const std::byte* data, size_t bytes) {
+    return regions_->MayAcquire(outbox_.regions().bit(), data, bytes);
+  }
   VerbsQueuePair& pair() { return pair_; }
   const VerbsQueuePair& pair() const { return pair_; }
 
@@ -88,7 +90,7 @@ class VerbsRail final : private VerbsLink {
   void Forget() { hub_->Remove(number_); }
 
  private:
-  void TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) override;
+  void OnCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) override;
 
   const std::shared_ptr<VerbsHub> hub_;
   const std::shared_ptr<VerbsRegions> regions_;

@@ -41,7 +41,7 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   slice.state = State::kUnderWay;
   ++on.under_way;
   if (landing != nullptr && on.regions.all != nullptr)
-    slice.use = on.regions.all->TakeLanding(on.regions, landing, slice.bytes);
+    slice.use = on.regions.all->AcquireLanding(on.regions, landing, slice.bytes);
   const bool lands = slice.use != kNoVerbsUse;
   slice.landing = lands ? landing : nullptr;
   slice.flushed_gpu = lands ? on.regions.all->FlushedGpu(slice.use) : -1;
@@ -62,11 +62,11 @@ void VerbsReads::Post() {
     const int error = on.pair->PostSends(first, &bad);
     if (error == 0) continue;
     fault_->Set("posting a READ", 0, error);
-    for (; bad != nullptr; bad = bad->next) TakeFailure(static_cast<uint32_t>(bad->wr_id) & VerbsHub::kMostValue);
+    for (; bad != nullptr; bad = bad->next) OnFailure(static_cast<uint32_t>(bad->wr_id) & VerbsHub::kMostValue);
   }
 }
 
-void VerbsReads::TakeCompletion(uint32_t slot) {
+void VerbsReads::OnCompletion(uint32_t slot) {
   if (slot >= slices_.size() || slices_[slot].state != State::kUnderWay) {
     return fault_->Set("a completion of a READ that was not posted", slot);
   }
@@ -102,7 +102,7 @@ void VerbsReads::LetGoOfLandings() {
   for (Slice& slice : slices_) LetGoOfLanding(&slice);
 }
 
-std::byte* VerbsReads::Take(uint32_t slot) {
+std::byte* VerbsReads::Finish(uint32_t slot) {
   ANNULUS_CHECK(IsDone(slot));
   slices_[slot].state = State::kNone;
   return slices_[slot].landing;

@@ -70,8 +70,8 @@ class VerbsReads {
   void Post();
 
   // A READ has completed, or failed.
-  void TakeCompletion(uint32_t slot);
-  void TakeFailure(uint32_t slot) { End(slot, State::kNone); }
+  void OnCompletion(uint32_t slot);
+  void OnFailure(uint32_t slot) { End(slot, State::kNone); }
   // The devices have stopped: no READ writes to registered memory any more, though none may complete.
   void LetGoOfLandings();
 
@@ -80,8 +80,8 @@ class VerbsReads {
   // Whether the slice of that slot is being read; whether it has been.
   bool is_under_way(uint32_t slot) const { return slices_[slot].state == State::kUnderWay; }
   bool IsDone(uint32_t slot) const { return slices_[slot].state == State::kDone; }
-  // Takes such a slice. Returns the landing that it is in; null when it is in its slot.
-  std::byte* Take(uint32_t slot);
+  // Forgets such a slice. Returns the landing that it is in; null when it is in its slot.
+  std::byte* Finish(uint32_t slot);
 
   // Whether the device may be writing to landings.
   bool writes_landings() const { return landings_under_way_ > 0; }

@@ -27,7 +27,7 @@ class VerbsTarget {
   uint64_t AddressOf(uint32_t slot, size_t offset) const { return address_ + slot * stride_ + offset; }
 
   bool HasSlot() const { return (~used_ & all_slots_) != 0; }
-  uint32_t TakeSlot() {
+  uint32_t ClaimSlot() {
     const auto slot = static_cast<uint32_t>(std::countr_zero(~used_ & all_slots_));
     used_ |= uint64_t{1} << slot;
     return slot;
@@ -40,14 +40,14 @@ class VerbsTarget {
   uint32_t taken_slices() const { return taken_slices_; }
 
   // The peer says how many slices it has taken.
-  void TakeTaken(uint32_t slices) {
+  void OnTaken(uint32_t slices) {
     if (VerbsReached(taken_slices_, slices)) return;
     if (slices - taken_slices_ > sent_slices_ - taken_slices_) return fault_->Set("a count of taken slices", slices);
     taken_slices_ = slices;
   }
   // The peer's header says what it has taken and released. One that comes after a newer one says nothing new.
-  void TakeReturns(const VerbsHeader& header) {
-    TakeTaken(header.taken_slices);
+  void OnReturns(const VerbsHeader& header) {
+    OnTaken(header.taken_slices);
     if (VerbsReached(releases_, header.releases)) return;
     const uint64_t changed = header.released ^ released_;
     if ((changed & ~used_) != 0) return fault_->Set("a released slot that it does not have", changed);
