@@ -140,6 +140,12 @@ BANNED = [
         is_library,
         (),
     ),
+    (
+        r"\b(?:void|Status)\s+(?:\w+::)*(Take\w*)\s*\(",
+        "returns nothing that it has taken; OnX acts on what has arrived, ReadX parses it",
+        everywhere,
+        (),
+    ),
     (r"\bthrow\b", "must not cross the C API; return a Status", is_library, ()),
     (
         r"\.detach\s*\(\s*\)",

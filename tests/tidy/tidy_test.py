@@ -146,13 +146,14 @@ class alignas(64) C { int G() { return 1; } };
             "std::this_thread::sleep_for(1s);", "auto f = popen(a, b);", "assert(x);", "exit(1);", "_exit(1);",
             "std::cout << x;", "std::cerr << x;", "printf(x);", "std::fprintf(stderr, x);", "using namespace std;",
             "void* p = malloc(5);", "std::free(p);", "throw 1;", "thread.detach();", "std::getenv(x);",
+            "  void TakeHello();", "Status Handshake::TakeProof() {",
         ]  # fmt: skip
         for line in bad:
             self.assertEqual(found(rules_code.banned_calls, "transport/a.cc", line), [1], line)
         good = [
             "snprintf(a, b, c);", "static_assert(x);", "pool.free();", "size_t free() const;", "  using namespace std::literals;",
             "on_exit();", "context.exit(1);", "my_rand();", "void operator()(T* t) const { std::free(t); }", "ASSERT_EQ(a, b);",
-            "std::error_code system_error(x);",
+            "std::error_code system_error(x);", "  SealedSocket TakeSocket() {", "Status status = TakeHello();",
         ]  # fmt: skip
         for line in good:
             self.assertEqual(found(rules_code.banned_calls, "transport/a.cc", line), [], line)
