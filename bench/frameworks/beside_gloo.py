@@ -48,7 +48,7 @@ def main(one_rank, sizes=""):
     wanted = {bytes_of(text): text for text in arguments.bytes.split(",")} if sizes else {}
     variables = [{}, {}] + [dict(each.split("=", 1) for each in text.split(",")) for text in arguments.also]
     for size in map(int, arguments.ranks.split(",")):
-        rounds = [[] for _ in variables]  # Of gloo, of Annulus, of Annulus with other variables.
+        rounds = [[] for _ in variables]  # Those of gloo, of Annulus, and of Annulus with other variables.
         for _ in range(arguments.rounds):
             for index, results in enumerate(rounds):
                 results.append(job(arguments.python, size, "annulus" if index > 0 else "gloo", list(wanted), variables[index]))

@@ -27,7 +27,7 @@ class Library:
     name: str
     group: str
     build: str  # Which driver.
-    commands: object  # Of the control socket's path: a list of (command, environment), one or one per rank.
+    commands: object  # A function of the control socket's path: gives a list of (command, environment), one or one per rank.
     huge: bool = False  # Whether the user's buffers ask for huge pages.
     version: str = ""
 

@@ -13,7 +13,7 @@ TITLES = {"annulus": "Annulus", "ring": "Annulus (ring)", "gloo": "Gloo (ring)",
 PROGRAMS = {"annulus": "annulus", "ring": "annulus", "gloo": "gloo", "server": "server"}
 _ALGORITHM = {"ring": {"ANNULUS_ALGORITHM": "ring"}}
 _FOREIGN = ("ANNULUS_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCH", "MASTER_")
-# Of the user's own, what may be worth a try.
+# Variables of the user's own that may be worth a try.
 _SETTINGS = tuple(f"ANNULUS_{name}" for name in ("LOG", "SMALL_BYTES", "SPIN_US", "SLICE_BYTES", "CHANNELS", "TCP_SOCKETS"))
 
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scaling
 import hosts  # noqa: E402
 import report  # noqa: E402
 
-PORT = 29555  # Of the first communicator's rendezvous, on a host of our own; the second one's is the next.
+PORT = 29555  # The port of the first communicator's rendezvous, on a host of our own; the second one's is the next.
 WARM_UP = 2  # Turns that are not counted.
 
 

@@ -42,7 +42,7 @@ class CudaExports final : public DeviceExports {
   // A GPU whose memory was exported. Set once.
   struct Gpu {
     std::atomic<const CudaDevice*> device = nullptr;
-    std::atomic<cuda::Stream> copies = nullptr;  // Of copies out.
+    std::atomic<cuda::Stream> copies = nullptr;  // The stream of copies out.
   };
 
   // One of which something was exported.

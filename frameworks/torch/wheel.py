@@ -85,7 +85,7 @@ def main():
     path = os.path.join(os.path.normpath(folder), f"annulus_torch-{version}-{TAG}.whl")
     with zipfile.ZipFile(path + ".new", "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in sorted(contents(common, version).items()):
-            entry = zipfile.ZipInfo(name)  # Of 1980, as all: a date would make each build another.
+            entry = zipfile.ZipInfo(name)  # Dated 1980, as all are: a true date would make each build differ.
             entry.external_attr = 0o100644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             wheel.writestr(entry, data)

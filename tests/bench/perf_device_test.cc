@@ -56,7 +56,7 @@ TEST_P(PerfDeviceTest, EveryCollectiveIsRight) {
   ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
   const nlohmann::json json = Results();
   EXPECT_EQ(json["wrong"], 0);
-  // Of two types and two sizes: three kinds with two operations, seven without; and the barrier.
+  // For two types and two sizes each: three kinds with two operations, seven without; and the barrier.
   EXPECT_EQ(json["results"].size(), 4u * (3 * 2 + 7) + 1);
   EXPECT_NE(json["machine"]["device"].get<std::string>().find("GPU 0, Fake GPU (sm_90), CUDA 13.0; "),
             std::string::npos)

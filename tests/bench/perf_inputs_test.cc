@@ -152,7 +152,7 @@ TEST(WideFloatInputs, EveryPartialSumIsExact) {
   for (const annulus_type_t type : {ANNULUS_FLOAT32, ANNULUS_FLOAT64}) {
     for (const int nranks : {1, 2, 3, 5, 64}) {
       const InputSpec spec = {type, ANNULUS_SUM, nranks, 3, kElements};
-      std::vector<double> magnitudes(kElements);  // Of an element, summed over the ranks.
+      std::vector<double> magnitudes(kElements);  // By element, summed over the ranks.
       for (int rank = 0; rank < nranks; ++rank) {
         const std::vector<uint8_t> input = Bytes(MakeInput(spec, rank), type);
         for (size_t i = 0; i < kElements; ++i) {

@@ -219,7 +219,7 @@ TEST(Perf, EveryModeIsRight) {
       ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
       const auto json = nlohmann::json::parse(ReadFile(json_path));
       EXPECT_EQ(json["wrong"], 0);
-      // Of ten calls and the barrier, which has one size, in three modes; pingpong in two.
+      // Ten calls, and the barrier, which has one size, in three modes; pingpong in two.
       EXPECT_EQ(json["results"].size(), 2u * (9 * 3 + 2) + 3);
       for (const auto& row : json["results"]) EXPECT_EQ(std::to_string(row["calls"].get<int>()), calls);
     }

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kRanks = 3;
 constexpr int kPort = 29500;
-constexpr int kEnds = 2;  // Of each connection that is made again; both count it.
+constexpr int kEnds = 2;  // Each connection that is made again has two, and both count it.
 constexpr Nanoseconds kStart = 60 * kSecond;
 constexpr Nanoseconds kPatience = 60 * kSecond;
 

@@ -32,7 +32,7 @@ constexpr Nanoseconds kVerdict = 2 * kSecond;                // Promised.
 constexpr Nanoseconds kDeadline = 3 * kSecond;
 // Over a deadline for which nothing else is to blame, a rank that is paused for a second is named (docs/failures.md).
 constexpr Nanoseconds kPauseAtDeadline = 900 * kMillisecond;
-// Of a pause that ends just before the deadline: what is left for the rest of the call, in which a busy machine works.
+// What a pause that ends just before the deadline leaves for the rest of the call, in which a busy machine works.
 constexpr Nanoseconds kLeft = 500 * kMillisecond;
 
 class SlowRanksTest : public testing::TestWithParam<const char*> {
@@ -124,7 +124,7 @@ class SlowRanksTest : public testing::TestWithParam<const char*> {
   }
 
   std::unique_ptr<RankProcesses> ranks_;
-  std::vector<Nanoseconds> times_;  // Of each job with a verdict, from when it was due to that of the last rank.
+  std::vector<Nanoseconds> times_;  // For each job with a verdict: from when it was due until the last rank had it.
   int throttled_periods_ = 0;
   bool imitates_ = false;
 };

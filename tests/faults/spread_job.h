@@ -15,7 +15,7 @@ namespace annulus {
 class SpreadJob {
  public:
   static constexpr int kRanks = 3;
-  static constexpr int kPort = 29500;  // Of the rendezvous; nobody else is on these hosts.
+  static constexpr int kPort = 29500;  // The port of the rendezvous; nobody else is on these hosts.
   static constexpr Nanoseconds kPatience = 60 * kSecond;
 
   // Returns false, with the reason in *why, when there can be no hosts here.

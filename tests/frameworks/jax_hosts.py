@@ -10,7 +10,7 @@ import lab
 import ssh
 
 PROGRAM = os.path.join(hosts.HERE, "jax_ranks.py")
-PORT = 29400  # Of JAX's service. Nobody else is in the lab.
+PORT = 29400  # The port of JAX's service. Nobody else is in the lab.
 
 
 def by_launcher(two, python, site):

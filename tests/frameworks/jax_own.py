@@ -18,7 +18,7 @@ import tempfile
 
 FILE_SECONDS = 450
 TEST_SECONDS = 120
-TIMEOUT_MS = 60_000  # Of a collective, so that one that waits for nobody ends before the test's time is up.
+TIMEOUT_MS = 60_000  # The time limit of a collective, so that one that waits for nobody ends before the test's time is up.
 
 # Tests that gloo passes and XLA's collectives by MPI cannot, whatever the MPI: part of the name, and why.
 EXEMPT = {

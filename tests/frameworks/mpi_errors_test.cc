@@ -205,7 +205,7 @@ TEST(MpiErrorsTest, AKilledProcessIsNamedByItsNumberInTheJob) {
   ForkInitialised(
       3,
       [](const Wrapper& mpi, int rank) {
-        Handle pair = 0;  // Of processes 1 and 2.
+        Handle pair = 0;  // The communicator of processes 1 and 2.
         ASSERT_EQ(mpi("Comm_split", kWorld, rank == 0 ? 0 : 1, rank == 2 ? 1 : 0, &pair), kSUCCESS);
         ExpectSum(mpi, pair, rank == 0 ? 1 : 2);
         if (rank == 2) raise(SIGKILL);

@@ -46,7 +46,7 @@ def is_compiled():
     return os.environ["TORCH_ANNULUS_FORM"] == "compiled"
 
 
-# Of PyTorch 2.11: it does not look for back ends that are installed, gives no work's exception to Python, and lets only gloo have monitored_barrier.
+# Whether this is PyTorch 2.11 or so, which does not look for back ends that are installed, gives no work's exception to Python, and lets only gloo have monitored_barrier.
 IS_OLD = not hasattr(dist.Backend, "_ensure_backend_registered")
 # Before PyTorch 2.15, split_group wants a device that is no CPU, whatever the back end.
 SPLITS_CPU_GROUPS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)

@@ -19,7 +19,7 @@ from torch_rank import TYPES, same, values, wide
 MIB = 1 << 20
 LIMIT = 64 * MIB
 LEAST = 64 << 10  # Bytes of the smallest tensor that is registered.
-M_MMAP_THRESHOLD = -3  # Of malloc.h.
+M_MMAP_THRESHOLD = -3  # As in malloc.h.
 _kept = []  # What is freed in the heap would be given to later tensors, however large they are.
 
 

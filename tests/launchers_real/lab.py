@@ -15,7 +15,7 @@ import time
 
 FOLDER = "/run/lab"  # On a tmpfs that only the test sees.
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"  # Daemons lie in sbin.
-BRIDGE_ADDRESS = "10.77.0.254"  # Of the test itself, which stands beside the hosts.
+BRIDGE_ADDRESS = "10.77.0.254"  # The address of the test itself, which stands beside the hosts.
 _INSIDE = "ANNULUS_TESTS_LAB"
 _PR_SET_PDEATHSIG = 1
 _daemons = []  # Kept, as they run for as long as the lab.

@@ -24,7 +24,7 @@ LAYERS = {
     "docs": 4,
     "tests": 5,
 }
-USERS = ("docs", "frameworks")  # Of the installed library: what they need is in annulus.h.
+USERS = ("docs", "frameworks")  # Users of the installed library: what they need is in annulus.h.
 BACKENDS = rules_rooms.ROOMS["transport"][-3]  # Above them are only what goes on for one of them, and the list of them.
 LIBRARY = ("base/", "cuda_kernels/", "transport/", "collectives/")
 

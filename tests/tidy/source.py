@@ -63,7 +63,7 @@ def read_tree(root):
             f for f in folders if f not in SKIPPED_FOLDERS and not f.startswith("bazel-")
         )
         for file in sorted(files):
-            if file == ".git":  # Of a worktree: where its repository is.
+            if file == ".git":  # In a worktree it tells where the repository is.
                 continue
             full = os.path.join(folder, file)
             path = os.path.relpath(full, root)

@@ -40,7 +40,7 @@ class DeviceExports {
   // Where the device is on the machine's PCI, as the system names it: "0000:17:00.0"; "" when that is not known.
   virtual std::string PciAddress(int device) const = 0;
 
-  // Of a device of which something was exported; constant.
+  // What a device, of which something was exported, sees of what others write to its memory; constant.
   virtual DeviceWrites WritesTo(int device) const = 0;
   // Lets the later work of such a device see what others have written to its memory, up to now; for kFlushed.
   // Errors: kSystem or kOutOfMemory of the device.

@@ -100,7 +100,7 @@ class ShmReceiver {
     uint64_t returned = 0;  // Number of slots returned.
   } told_;
   struct {
-    uint32_t word = 0;   // Of the slice that PeekShort found: its slot, as in its descriptor.
+    uint32_t word = 0;   // Slot of the slice that PeekShort found, as in its descriptor.
     uint32_t bytes = 0;  // Its size, which has been checked.
   } peeked_;
   uint32_t in_use_ = 0;  // Number of receives posted or held.

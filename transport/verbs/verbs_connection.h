@@ -178,8 +178,8 @@ class VerbsConnection {
   VerbsSender sender_;
   VerbsReceiver receiver_;
   int idle_rounds_ = 0;
-  Wait lent_;     // Of the first send that could be copied.
-  Wait unheard_;  // Of slices for which only the peer's word is missing.
+  Wait lent_;     // Wait of the first send that could be copied.
+  Wait unheard_;  // Wait for the peer's word, where slices lack nothing else.
 };
 
 }  // namespace annulus

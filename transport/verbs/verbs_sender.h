@@ -102,7 +102,7 @@ class VerbsSender {
   bool all_acknowledged() const;
 
  private:
-  // Of a slice that is handed over in parts.
+  // How far a slice is that is handed over in parts.
   struct Part {
     bool begun = false;
     VerbsOutbox* rail = nullptr;
@@ -125,7 +125,7 @@ class VerbsSender {
     Send* first = nullptr;
     Send* last = nullptr;
     int in_place = 0;          // Number of sends that are in no slot.
-    int placed = 0;            // Of these, those whose place the peer has.
+    int placed = 0;            // Number of those among them whose place the peer knows.
     uint32_t completed = 0;    // Number of sends that left it, modulo 2^32.
     Send* unposted = nullptr;  // The first send that is not handed over whole.
   };
@@ -188,10 +188,10 @@ class VerbsSender {
   VerbsSlots slots_;
   uint32_t sequence_ = 0;  // Number of the next slice, modulo 2^32.
   Queue queue_;
-  Part part_;  // What of the first send that is not handed over whole was.
+  Part part_;  // The part of queue_.unposted that is handed over.
   VerbsKept kept_;
   uint32_t carried_ = 0;  // Slices that NextToCarry has told and Carried has not ended.
-  VerbsCopies copies_;    // Of those in a GPU's memory.
+  VerbsCopies copies_;    // Copies of those that lie in a GPU's memory.
 };
 
 }  // namespace annulus

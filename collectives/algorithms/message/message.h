@@ -102,7 +102,7 @@ class MessageRunner final : public PipelineRunner {
   const size_t short_bytes_;     // Largest message that can by a copy, in bytes.
   const size_t lent_bytes_;      // Largest message that can at all, in bytes.
   bool flushes_ = false;         // The work was begun at once.
-  Send lent_;                    // Of work that was begun so by lending it.
+  Send lent_;                    // The slice that was lent, if the work was begun so.
   MessageSchedule schedule_;
 };
 

@@ -31,7 +31,7 @@ struct Rank {
   }
 
   FoldAgreement agreement;
-  std::vector<bool> folds;  // Of what it has submitted.
+  std::vector<bool> folds;  // For each call that it has submitted.
 };
 
 class Ranks {

@@ -296,7 +296,7 @@ TEST(CudaErrorsTest, AFoldThatFailsIsOneVerdict) {
   ExpectOneVerdict("cuLaunchKernel", cuda::Result::kLaunchFailed, ANNULUS_SYSTEM_ERROR);
 }
 
-// Of a small call there is one copy in each direction, and what tells of its end: of three ranks, the first three
+// For a small call there is one copy in each direction, and what tells of its end: of three ranks, the first three
 // copies are those of the inputs, and the first three words tell that words can be written.
 TEST(CudaErrorsTest, AContextThatIsLostInASmallCallIsOneVerdict) {
   constexpr size_t kSmall = 100;

@@ -159,7 +159,7 @@ TEST_P(StagedTest, AsynchronousCallsAndGroupsAreStagedToo) {
   });
 }
 
-// Of the others' buffers, only what lies on the GPU is copied.
+// Only those of the other ranks' buffers that lie on the GPU are copied.
 TEST_P(StagedTest, HostMemoryIsUsedWhereItIs) {
   Cluster(Over(GetParam())).Run([](annulus_comm_t* comm, int number) {
     StagedRank rank(comm, number);

@@ -14,7 +14,7 @@ using Random = std::mt19937_64;
 using Memory = std::vector<unsigned char>;
 
 constexpr int kStreams = 3;
-constexpr int kPairs = 2;  // Of buffers, in each stream.
+constexpr int kPairs = 2;  // Pairs of buffers, in each stream.
 constexpr int kSteps = 25;
 constexpr annulus_kind_t kKinds[] = {ANNULUS_CALL_ALLREDUCE, ANNULUS_CALL_REDUCE_SCATTER, ANNULUS_CALL_ALLGATHER,
                                      ANNULUS_CALL_BROADCAST, ANNULUS_CALL_REDUCE,         ANNULUS_CALL_GATHER,

@@ -14,10 +14,10 @@ namespace annulus {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr int64_t kConnectTimeoutMs = 500;  // Of the rank that waits for the other.
+constexpr int64_t kConnectTimeoutMs = 500;  // For the rank that waits for the other.
 constexpr rlim_t kMost = 24;                // More than two ranks take, reactors and links included.
 
-// Of one rank's attempt.
+// What came of one rank's attempt.
 struct Attempt {
   annulus_status_t status = ANNULUS_OK;
   int rank = -1;

@@ -66,7 +66,7 @@ class Wire {
 
   // Bytes of the first message, or record, if that many are known; else 0.
   size_t FirstOf(const std::string& unsent) const {
-    constexpr size_t kRecordHeaderBytes = 5;  // Of TLS: type, version, and the length in two bytes.
+    constexpr size_t kRecordHeaderBytes = 5;  // TLS has the type, the version, and the length in two bytes.
     if (seals_) {
       if (unsent.size() < kRecordHeaderBytes) return 0;
       return kRecordHeaderBytes + static_cast<uint8_t>(unsent[3]) * size_t{256} + static_cast<uint8_t>(unsent[4]);

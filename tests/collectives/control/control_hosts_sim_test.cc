@@ -244,7 +244,7 @@ TEST_P(ControlHostsSimTest, ARankZeroThatWasStoppedSaysWhatTheOthersHaveSaid) {
   for (uint64_t seed = 1; seed <= rounds; ++seed) {
     const bool resets = seed % 2 == 0;                      // The control connection of one of the others, meanwhile.
     const bool dies = !resets || (seed % 4 == 0 && n > 3);  // Somebody else must be able to tell rank 0.
-    const int last = dies ? n - 2 : n - 1;                  // Of the survivors.
+    const int last = dies ? n - 2 : n - 1;                  // The last survivor.
     SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed << (resets ? ", a reset" : "")
                                     << (dies ? ", a death" : ""));
     std::mt19937_64 random(seed * 1033 + n);

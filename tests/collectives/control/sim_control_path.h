@@ -59,7 +59,7 @@ class SimControlPath {
   bool silent_for_ever() const { return silent_until_ == kNoDeadline; }
   int messages() const { return messages_; }
   int cuts_made() const { return cuts_made_; }
-  Nanoseconds cut_at() const { return cut_at_; }  // Of the first one; kNoDeadline: never.
+  Nanoseconds cut_at() const { return cut_at_; }  // When the first cut was made; kNoDeadline: never.
 
   // For lines: whether the next message is garbled.
   bool Garbles() const;

@@ -220,8 +220,8 @@ TEST(MessageWaitsSimTest, APeerThatBreaksTheProtocolIsNotTakenForOneThatLeft) {
   };
   breaks(MessageForm::kNotice, 5, 9);   // Not the next number.
   breaks(MessageForm::kNotice, -3, 1);  // No tag.
-  breaks(MessageForm::kGrant, 0, 4);    // Of nothing that was offered.
-  breaks(MessageForm::kBegin, 0, 4);    // Of nothing that was granted.
+  breaks(MessageForm::kGrant, 0, 4);    // A grant of what was not offered.
+  breaks(MessageForm::kBegin, 0, 4);    // What was not granted begins.
   breaks(static_cast<MessageForm>(5), 0, 1);
 }
 

@@ -78,7 +78,7 @@ class SimMessageRank {
   Messages& messages() { return *messages_; }
   Endpoint* link(int peer, int channel) { return links_->At(peer, channel); }
   SimDevice* device() { return device_.get(); }  // Null: it has none.
-  DomainQueue* queue() { return queue_.get(); }  // Of its device.
+  DomainQueue* queue() { return queue_.get(); }  // The queue of its device.
   bool busy() const { return messages_->busy(); }
   const Status& status() const { return status_; }
 

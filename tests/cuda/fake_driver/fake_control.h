@@ -56,7 +56,7 @@ struct FakeCounts {
   int64_t copies = 0;
   int64_t questions = 0;  // Calls that tell of a pointer.
   int64_t exports = 0;    // Descriptors of memory that were given out.
-  int64_t flushes = 0;    // Of what network cards have written.
+  int64_t flushes = 0;    // Flushes of what network cards have written.
   int64_t pins = 0;       // Calls that pin host memory, for which a driver may wait for all streams.
   // Launches of functions that were not loaded: they wait for all streams and block all callers.
   int64_t lazy_loads = 0;
@@ -68,7 +68,7 @@ struct FakeCounts {
   int pending = 0;  // Pieces of work that are not done.
   int libraries = 0;
   int64_t pinned_ranges = 0;
-  int64_t mappings = 0;     // Of other processes' memory.
+  int64_t mappings = 0;     // Mappings of other processes' memory.
   int64_t allocations = 0;  // Device memory allocated by the driver's functions, not by Allocate.
 };
 

@@ -257,7 +257,7 @@ struct Functions {
                        [&] { return Fake().gpu().Copy(OfStream(stream), FromDevice(to), FromDevice(from), bytes); });
   }
 
-  // Of rows that lie one behind the other. It fails as a copy of one piece does.
+  // Copies rows that lie one behind the other. It fails as a copy of one piece does.
   static Result Memcpy2DAsync(const RowsCopy* rows, Stream stream) {
     return WithContext("cuMemcpyAsync", [&] {
       const bool is_whole = rows->bytes == rows->from_pitch && rows->bytes == rows->to_pitch;

@@ -18,7 +18,7 @@ import torch_rank
 DEVICE = os.environ.get("DEVICE", "cuda")
 SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 ROUNDS = 5
-ROUND_SECONDS = 0.15  # Of a back end in a round, or one call.
+ROUND_SECONDS = 0.15  # Time of a back end in a round, or of one call.
 
 
 def wait_for_gpu():

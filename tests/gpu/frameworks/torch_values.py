@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch_rank import TYPES, same, wide
 
 DEVICE = os.environ.get("DEVICE", "cuda")
-COUNTS = (1, 1000, 300_001, 16 << 20)  # Of float32.
+COUNTS = (1, 1000, 300_001, 16 << 20)  # Numbers of float32.
 SPIN = 20_000_000  # Cycles: 10 ms or so.
 
 

@@ -37,7 +37,7 @@ inline bool SendsFrom(Endpoint& end, const std::byte* data, size_t bytes) {
 // under a sanitizer too.
 class SlicePool {
  public:
-  static constexpr size_t kMostBytes = size_t{2} << 20;  // Of one slice.
+  static constexpr size_t kMostBytes = size_t{2} << 20;  // The largest slice.
 
   // kMostBytes, from one of many places in the pool.
   static const std::byte* At(uint64_t mix) {

@@ -26,7 +26,7 @@ struct Story {
   const char* name;
   int nranks = 2;
   const char* algorithm = "auto";
-  std::vector<size_t> counts;  // Of the allreduces, in elements.
+  std::vector<size_t> counts;  // Counts of the allreduces, in elements.
   bool registered = false;     // The data lies in memory that the device reads.
   std::string ports = "";      // As in ANNULUS_VERBS_DEVICE.
   int64_t read_bytes = 0;      // As in ANNULUS_VERBS_READ_BYTES.

@@ -99,7 +99,7 @@ uint64_t CutLink::Cut(int lane) {
     const Status status =
         sessions_[side]->Resume(lane, std::move(wire->sockets[side]), received[1 - side], &again, &moved);
     EXPECT_TRUE(status.ok()) << status.ToString();
-    // Of a sealed record, all is lost with its last byte.
+    // With the last byte of a sealed record, all of it is lost.
     if (options_.seals) {
       EXPECT_LE(again, lost[side] + Seal::kMostInRecord);
     } else {

@@ -27,7 +27,7 @@ class CutWire {
   // The network's end of that side.
   int network(int from) const { return network_[from]; }
 
-  std::vector<SealedSocket> sockets;  // Of side 0 and 1.
+  std::vector<SealedSocket> sockets;  // The sockets of sides 0 and 1.
 
  private:
   void SealBoth();

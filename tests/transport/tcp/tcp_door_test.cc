@@ -133,7 +133,7 @@ class TcpDoorTest : public ::testing::TestWithParam<bool> {
   StreamEndpoint door_;
   std::string ticket_;
   std::vector<Stream> stream_;
-  Status last_;  // Of the endpoint.
+  Status last_;  // What the endpoint returned last.
 };
 
 TEST_P(TcpDoorTest, OnlyWhoKnowsTheTicketAndCountsOnComesIn) {

@@ -180,7 +180,7 @@ class TcpResumeTest : public ::testing::TestWithParam<Story> {
       const Status status = sides[side].session->Resume(0, std::move((*wire)->sockets[static_cast<size_t>(side)]),
                                                         received[1 - side], &bytes, &moved);
       ASSERT_TRUE(status.ok()) << status.ToString();
-      // Of a sealed record, all is lost with its last byte.
+      // With the last byte of a sealed record, all of it is lost.
       if (GetParam().seals) {
         EXPECT_LE(bytes, lost[side] + Seal::kMostInRecord);
       } else {

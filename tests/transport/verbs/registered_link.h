@@ -31,7 +31,7 @@ class RegisteredLinkTest : public ::testing::Test {
  protected:
   static constexpr int kSlots = 4;
   static constexpr size_t kSlotBytes = 4096;
-  static constexpr size_t kBytes = 16 * kSlotBytes;  // Of the memory that Allocate returns.
+  static constexpr size_t kBytes = 16 * kSlotBytes;  // Size of the memory that Allocate returns.
 
   void SetUp() override { SimulatedVerbs::SetMachine({}); }
   void TearDown() override {

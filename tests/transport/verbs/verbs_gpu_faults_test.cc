@@ -273,7 +273,7 @@ TEST_F(VerbsGpuFaultsTest, CommunicatorsMayGoWhileCallsAreUnderWay) {
   for (const bool reads : {true, false}) {
     for (const int leaver : {0, 1}) {
       SCOPED_TRACE(std::string(reads ? "read" : "written") + " slices, rank " + std::to_string(leaver) + " leaves");
-      // Of rank 1, whose READs stand still. It answers others.
+      // The second device is rank 1's: its READs stand still, while it answers others.
       SimulatedVerbs::SetMachine({.devices = 2});
       devices_ = {"sim0", "sim1"};
       read_bytes_ = reads ? 32 * 1024 : 0;

@@ -36,8 +36,8 @@ class VerbsHandoverTest : public ::testing::Test {
 };
 
 struct PeerOptions {
-  bool has_other = false;                        // Of the link, at this end.
-  Nanoseconds patience = kContractPatience;      // Of this end.
+  bool has_other = false;                        // Whether the link has another transport, at this end.
+  Nanoseconds patience = kContractPatience;      // For how long this end waits.
   bool reads = false;                            // The peer reads all that this end may say.
   bool stays = false;                            // The peer says nothing more, and waits for this end to leave.
   std::function<void(Endpoint&)> use = nullptr;  // Gets the link, if one comes about.

@@ -44,7 +44,7 @@ struct Outcome {
   std::map<std::pair<int, int>, std::string> refusals;  // By rank and peer; "" where there is none.
   std::map<int, std::string> told;                      // What ExplainLinks says, by rank.
   std::map<int, std::vector<SimulatedCall>> calls;      // By rank.
-  std::vector<Status> failures;                         // Of ranks that did not get a communicator.
+  std::vector<Status> failures;                         // Why ranks did not get a communicator.
 
   size_t count(const std::string& transport) const {
     return static_cast<size_t>(std::ranges::count(links, transport, [](const auto& each) { return each.second; }));

@@ -77,7 +77,7 @@ class SliceLink {
   struct End {
     std::vector<Send> sends;
     std::vector<Recv> recvs;
-    std::byte* memory = nullptr;  // Of this end's data, where it is registered, and behind it what is read.
+    std::byte* memory = nullptr;  // Memory for this end's data, where it is registered, and behind it for what is read.
     uint64_t posted = 0;
     uint64_t sent = 0;
     uint64_t expected = 0;  // Receives that were posted.

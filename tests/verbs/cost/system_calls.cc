@@ -44,7 +44,7 @@ namespace {
 
 constexpr size_t kMostNumbers = 8;
 
-// Of the work under way. A signal handler has nothing else to write to.
+// The tally of the work under way. A signal handler has nothing else to write to.
 struct Tally {
   std::atomic<bool> counts = false;
   std::atomic<uint64_t> count = 0;

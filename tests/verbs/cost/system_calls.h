@@ -12,7 +12,7 @@ namespace annulus {
 
 struct SystemCalls {
   uint64_t count = 0;
-  std::string numbers;  // Of the first few, in the kernel's numbering.
+  std::string numbers;  // Numbers of the first few, as the kernel numbers them.
 };
 
 // `work` gets two functions: from the first on its system calls count, up to the second. It starts no threads. Nothing

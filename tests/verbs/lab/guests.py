@@ -17,7 +17,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MEGABYTES = 768  # Of memory, for each guest.
+MEGABYTES = 768  # Memory for each guest.
 CASE_LIMIT_S = 150
 BOOT_LIMIT_S = 120
 

@@ -150,7 +150,7 @@ class End {
   Reactor* const reactor_;
   const Pattern pattern_;
   const bool begins_;
-  std::byte* memory_ = nullptr;  // Of sends, then of receives; null: slots.
+  std::byte* memory_ = nullptr;  // Memory of the sends, then of the receives; null: slots.
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
   uint64_t posted_ = 0;

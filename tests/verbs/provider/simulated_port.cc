@@ -119,7 +119,7 @@ int QueryPort(ibv_context* context, uint8_t number, _compat_ibv_port_attr* compa
   return 0;
 }
 
-// Of each port one address that must not be used, one of IPv6, and the one of IPv4, behind a gap.
+// Gives for each port one address that must not be used, one of IPv6, and the one of IPv4, behind a gap.
 ssize_t QueryGidTable(ibv_context* context, ibv_gid_entry* entries, size_t most, uint32_t, size_t) {
   if (SimulatedRefusals::Refuses(SimulatedCall::kQueryGids)) return -errno;
   const std::lock_guard lock(Device().mutex());

@@ -16,7 +16,7 @@ namespace annulus {
 struct SimulatedPort {
   bool infiniband = false;
   // The rest is of InfiniBand alone.
-  uint16_t lid = 1;  // Of the first port of the first device; the others have those 100 and 10 above.
+  uint16_t lid = 1;  // The LID of the first port of the first device; the others have those 100 and 10 above.
   std::array<uint8_t, 16> gid{0xfe, 0x80};
   uint16_t pkey = 0xffff;
   bool needs_global = false;  // Packets without a global header are lost, also within the subnet.

@@ -25,7 +25,7 @@ constexpr int kMostSimulatedDevices = 8;
 struct SimulatedMachine {
   bool has_device = true;
   int devices = 1;
-  int ports = 1;         // Of each device. Each is in a network of its own.
+  int ports = 1;         // Ports of each device. Each is in a network of its own.
   uint32_t down = 0;     // Devices whose ports are down, one bit each.
   int slow_device = -1;  // Carries out a request at one chance of `slowness`; 0: at none.
   uint64_t slowness = 0;
@@ -59,8 +59,8 @@ struct SimulatedCounts {
   uint64_t read_in_place = 0;   // Bytes of these that came from registered memory of users: what no peer may write.
   uint64_t read_from_gpus = 0;  // Bytes of these that came from memory of GPUs.
   uint64_t read_bytes = 0;      // By READs that have completed.
-  uint64_t read_landed = 0;     // Of these, into registered memory of users.
-  uint64_t read_into_gpus = 0;  // Of these, into memory of GPUs.
+  uint64_t read_landed = 0;     // Those of them that went into registered memory of users.
+  uint64_t read_into_gpus = 0;  // Those of them that went into memory of GPUs.
   uint64_t read_stalls = 0;     // READs that were posted though as many as allowed were under way.
   uint64_t completions = 0;     // Delivered.
   uint64_t not_ready = 0;       // Messages that found no receive posted.
@@ -70,8 +70,8 @@ struct SimulatedCounts {
   uint64_t waiting =
       0;  // Requests to carry out and completions to deliver, now, but those of a device that stands still.
   uint64_t objects = 0;           // Devices, domains, regions, queues and pairs that exist.
-  uint64_t registered_bytes = 0;  // Of the regions that exist.
-  uint64_t dma_buf_bytes = 0;     // Of these, memory of GPUs.
+  uint64_t registered_bytes = 0;  // Bytes of the regions that exist.
+  uint64_t dma_buf_bytes = 0;     // Those of them that are memory of GPUs.
   uint64_t registrations = 0;     // Regions that ever did.
   // Regions that were registered though a child would get their pages, and the kernel does not copy them.
   uint64_t unsafe_regions = 0;

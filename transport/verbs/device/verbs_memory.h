@@ -66,7 +66,7 @@ class VerbsMemory {
 
     std::byte* data = nullptr;
     size_t bytes = 0;
-    Status status;  // Of its registration.
+    Status status;  // How its registration went.
     SlotRegistration registration;
   };
 

@@ -23,8 +23,8 @@ namespace annulus {
 struct VerbsMessage {
   VerbsKind kind = VerbsKind::kUpdate;
   uint32_t value = 0;  // Cell, slot, or number of bytes of the slice that have arrived.
-  VerbsHeader header;  // Of kPart, the slice's number alone.
-  VerbsPlace place;    // Of a slice that is placed.
+  VerbsHeader header;  // In a kPart only the slice's number is set.
+  VerbsPlace place;    // Where the slice is to be read, if it is placed.
 
   uint32_t number() const { return header.sequence; }
 };

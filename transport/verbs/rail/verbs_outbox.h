@@ -75,7 +75,7 @@ class VerbsOutbox {
   }
   // Messages that were sent, modulo 2^32: one for each request, but that of a flush, which comes last.
   uint32_t messages() const { return messages_; }
-  // Of these, messages that the peer's device has acknowledged.
+  // Number of them that the peer's device has acknowledged.
   uint32_t acknowledged() const { return all_acknowledged() ? messages_ : chain_.completed(); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
   // Bytes of all writes so far, headers included.

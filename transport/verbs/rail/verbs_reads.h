@@ -28,7 +28,7 @@ class VerbsReads {
   struct Counts {
     uint64_t slices = 0;
     uint64_t bytes = 0;
-    uint64_t landed_bytes = 0;  // Of these, into landings.
+    uint64_t landed_bytes = 0;  // Those of them that went into landings.
   };
   // A slice whose READ has not begun.
   struct Waiting {
@@ -99,7 +99,7 @@ class VerbsReads {
     uint32_t bytes = 0;
     VerbsPlace place;
     std::byte* landing = nullptr;  // Null: it goes into its slot.
-    VerbsUse use = kNoVerbsUse;    // Of the landing, until it has been read.
+    VerbsUse use = kNoVerbsUse;    // Use of the landing's region, until the slice has been read.
     int flushed_gpu = -1;          // The GPU that has to be told of what was read; -1: none.
     VerbsQueuePair::Read read;
   };
