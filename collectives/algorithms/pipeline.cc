@@ -33,31 +33,26 @@ Tag Pipeline::TagOf(const Step& step) const {
 
 void Pipeline::Prepare(Flight* flight) {
   const Step& step = flight->step;
-  flight->source = step.recv_from >= 0 ? work_->links->At(step.recv_from, channel_) : nullptr;
-  flight->target = step.send_to >= 0 ? work_->links->At(step.send_to, channel_) : nullptr;
   ANNULUS_CHECK(step.kind == Step::Kind::kRelay);
-  ANNULUS_CHECK((step.recv_from < 0 || flight->source) && (step.send_to < 0 || flight->target));
-  flight->recv = nullptr;
-  const bool is_posted = flight->index == 0 && first_ != nullptr;
-  if (is_posted) {
-    flight->recv = first_;
+  flight->in = Arrival();
+  flight->pieces = Pieces();
+  flight->out = Departure();
+  flight->planned = flight->done = false;
+  if (step.send_to >= 0) flight->out.target = work_->links->At(step.send_to, channel_);
+  Arrival& in = flight->in;
+  if (step.recv_from >= 0) in.source = work_->links->At(step.recv_from, channel_);
+  ANNULUS_CHECK((step.recv_from < 0 || in.source) && (step.send_to < 0 || flight->out.target));
+  in.posted = flight->index == 0 && first_ != nullptr;
+  if (in.posted) {
+    in.recv = first_;
   } else if (step.recv_from >= 0) {
-    flight->recv = &flight->own_recv;
-    *flight->recv = Recv();
+    in.recv = &in.own;
     const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
     const bool lands = step.store && !step.reduce && step.bytes > 0 && output.bytes >= step.bytes &&
-                       MayLand(flight->source, output.kind(), output.data, step.bytes);
-    flight->recv->landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
-    flight->recv->capacity = static_cast<uint32_t>(step.bytes);
+                       MayLand(in.source, output.kind(), output.data, step.bytes);
+    in.own.landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
+    in.own.capacity = static_cast<uint32_t>(step.bytes);
   }
-  flight->send = Send();
-  flight->slot = nullptr;
-  flight->streams_slot = false;
-  flight->submission = Submission();
-  flight->submitted = flight->worked = 0;
-  flight->recv_posted = is_posted;
-  flight->verified = flight->received = flight->planned = flight->writes_output = false;
-  flight->sends_arrival = flight->released = flight->send_posted = flight->done = false;
 }
 
 void Pipeline::FillWindow(bool* moved) {
@@ -87,8 +82,8 @@ bool Pipeline::WaitsFor(const Endpoint* endpoint) const {
   for (size_t i = head_; i != tail_; ++i) {
     const Flight& flight = flights_[i % window_];
     if (flight.done) continue;
-    if (flight.source == endpoint && flight.recv_posted && flight.recv->code != Code::kOk) return true;
-    if (flight.target == endpoint && flight.send_posted && flight.send.code != Code::kOk) return true;
+    if (flight.in.source == endpoint && flight.in.waits()) return true;
+    if (flight.out.target == endpoint && flight.out.waits()) return true;
   }
   return false;
 }
@@ -97,45 +92,46 @@ int Pipeline::AwaitedPeer() const {
   for (size_t i = head_; i != tail_; ++i) {
     const Flight& flight = flights_[i % window_];
     if (flight.done) continue;
-    if (flight.recv != nullptr && !flight.received) return flight.step.recv_from;
+    if (flight.in.recv != nullptr && !flight.in.complete) return flight.step.recv_from;
     return MustAwait(flight.step) ? -1 : flight.step.send_to;
   }
   return -1;
 }
 
 Status Pipeline::Receive(Flight* flight, Order* order, bool* moved) {
-  if (!flight->recv_posted) {
+  const Step& step = flight->step;
+  Arrival& in = flight->in;
+  if (!in.posted) {
     if (order->receive_blocked) return Status();
-    Status posted = flight->source->PostRecv(flight->recv);
+    Status posted = in.source->PostRecv(in.recv);
     if (posted.would_block()) {
       order->receive_blocked = true;
       return Status();
     }
     ANNULUS_RETURN_IF_ERROR(std::move(posted));
-    flight->recv_posted = *moved = true;
+    in.posted = *moved = true;
   }
-  const Recv& recv = *flight->recv;
-  if (recv.started && !flight->verified) {
+  const Recv& recv = *in.recv;
+  if (recv.started && !in.verified) {
     const uint32_t note = work_->notes != nullptr ? ChunkOf(recv.tag) : 0;
-    const Tag tag = note != 0 ? WithChunk(recv.tag, flight->step.chunk) : recv.tag;
-    ANNULUS_RETURN_IF_ERROR(
-        CheckSlice({TagOf(flight->step), flight->step.bytes}, {tag, recv.bytes}, flight->step.recv_from));
+    const Tag tag = note != 0 ? WithChunk(recv.tag, step.chunk) : recv.tag;
+    ANNULUS_RETURN_IF_ERROR(CheckSlice({TagOf(step), step.bytes}, {tag, recv.bytes}, step.recv_from));
     if (note != 0) work_->notes->Hear(note);
-    flight->verified = *moved = true;
+    in.verified = *moved = true;
   }
-  if (recv.code == Code::kOk && !flight->received) {
-    flight->received = true;
-    work_->monitor->Received(flight->step.recv_from, recv.bytes);
+  if (recv.code == Code::kOk && !in.complete) {
+    in.complete = true;
+    work_->monitor->Received(step.recv_from, recv.bytes);
     if (const Nanoseconds now = work_->TraceClock(); now != 0)
-      work_->TraceSlice(TraceEvent::Kind::kReceived, flight->step, channel_, flight->step.recv_from, recv.bytes, now);
+      work_->TraceSlice(TraceEvent::Kind::kReceived, step, channel_, step.recv_from, recv.bytes, now);
   }
   return Status();
 }
 
 Status Pipeline::AdvanceFlight(Flight* flight, Order* order, bool* moved) {
-  if (flight->recv != nullptr) ANNULUS_RETURN_IF_ERROR(Receive(flight, order, moved));
-  const bool sends = flight->target != nullptr;
-  const bool started = flight->recv == nullptr || flight->verified;
+  if (flight->in.recv != nullptr) ANNULUS_RETURN_IF_ERROR(Receive(flight, order, moved));
+  const bool sends = flight->out.target != nullptr;
+  const bool started = flight->in.recv == nullptr || flight->in.verified;
   if (!flight->planned && started && !(sends && order->send_blocked) && !MustAwait(flight->step)) {
     Status planned = Plan(flight);
     if (!planned.ok() && !planned.would_block()) return planned;
@@ -146,20 +142,22 @@ Status Pipeline::AdvanceFlight(Flight* flight, Order* order, bool* moved) {
     if (sends) ANNULUS_RETURN_IF_ERROR(Forward(flight, moved));
     ANNULUS_RETURN_IF_ERROR(Retire(flight, moved));
   }
-  if (sends && !flight->send_posted) order->send_blocked = true;
+  if (sends && !flight->out.posted) order->send_blocked = true;
   return Status();
 }
 
 Status Pipeline::Plan(Flight* flight) {
-  flight->slot = nullptr;
-  flight->writes_output = flight->step.store && !Landed(*flight);
-  return flight->target != nullptr ? PlanSend(flight) : Status();
+  flight->out.slot = nullptr;
+  flight->pieces.write_output = flight->step.store && !flight->in.landed();
+  return flight->out.target != nullptr ? PlanSend(flight) : Status();
 }
 
-// Chooses the memory that the send reads, and flight->slot when the work has to write it.
+// Chooses the memory that the send reads, and flight->out.slot when the work has to write it.
 Status Pipeline::PlanSend(Flight* flight) {
+  const Arrival& in = flight->in;
+  Departure& out = flight->out;
+  Endpoint* const target = out.target;
   const Step& step = flight->step;
-  Endpoint* const target = flight->target;
   const Limits& limits = target->limits();
   const bool any_memory = limits.sends_from.Has(MemoryKind::kHost);
   InPlace* const in_place = any_memory ? nullptr : target->shortcuts().in_place;
@@ -172,45 +170,46 @@ Status Pipeline::PlanSend(Flight* flight) {
            (work_->sends_in_place && limits.in_place.Has(place.kind()) && in_place->SendsFrom(place.data, step.bytes));
   };
   // A buffer that the step does not use may be null.
-  const Work::Place input = flight->recv == nullptr ? SourceAt(step, 0) : Work::Place();
+  const Work::Place input = in.recv == nullptr ? SourceAt(step, 0) : Work::Place();
   const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
-  const bool passes_arrival = flight->recv != nullptr && limits.sends_from.Has(KindOf(ArrivalQueue(*flight))) &&
-                              !(step.reduce && flight->recv->read_only);
-  const bool sends_output = step.reduce || Landed(*flight) || (flight->recv != nullptr && !any_memory);
+  const bool passes_arrival = in.recv != nullptr && limits.sends_from.Has(KindOf(ArrivalQueue(*flight))) &&
+                              !(step.reduce && in.recv->read_only);
+  const bool sends_output = step.reduce || in.landed() || (in.recv != nullptr && !any_memory);
   if (step.store && sends_output && sends_from(output)) {
-    flight->send.data = output.data;
+    out.send.data = output.data;
   } else if (passes_arrival) {
-    flight->send.data = flight->recv->data;
-    flight->sends_arrival = true;
-    if (step.reduce) flight->slot = flight->recv->data;
-  } else if (flight->recv == nullptr && !Scales(step) && sends_from(input)) {
-    flight->send.data = input.data;
+    out.send.data = in.recv->data;
+    out.sends_arrival = true;
+    if (step.reduce) out.slot = in.recv->data;
+  } else if (in.recv == nullptr && !Scales(step) && sends_from(input)) {
+    out.send.data = input.data;
   } else {
     std::byte* slot = nullptr;
     ANNULUS_RETURN_IF_ERROR(target->AcquireSlot(&slot));
-    flight->send.data = flight->slot = slot;
-    flight->streams_slot = in_place != nullptr && in_place->StreamsSlots();
+    out.send.data = out.slot = slot;
+    out.streams_slot = in_place != nullptr && in_place->StreamsSlots();
   }
   return Status();
 }
 
 Status Pipeline::WorkOn(Flight* flight, bool* moved) {
+  Pieces& pieces = flight->pieces;
   const size_t bytes = flight->step.bytes;
-  const size_t available = flight->recv != nullptr ? flight->recv->arrived : bytes;
-  if (flight->slot == nullptr && !flight->writes_output) {
-    if (flight->worked != available) *moved = true;
-    flight->worked = available;
+  const size_t available = flight->in.recv != nullptr ? flight->in.recv->arrived : bytes;
+  if (flight->out.slot == nullptr && !pieces.write_output) {
+    if (pieces.finished != available) *moved = true;
+    pieces.finished = available;
     return Status();
   }
   const size_t end = available == bytes ? bytes : available / kPieceAlignment * kPieceAlignment;
   for (;;) {
-    if (flight->submission.pending()) {
-      ANNULUS_RETURN_IF_ERROR(flight->submission.Poll());
-      if (flight->submission.pending()) return Status();
-      flight->worked = flight->submitted;
+    if (pieces.latest.pending()) {
+      ANNULUS_RETURN_IF_ERROR(pieces.latest.Poll());
+      if (pieces.latest.pending()) return Status();
+      pieces.finished = pieces.submitted;
       *moved = true;
     }
-    if (end == flight->submitted || (end < bytes && end - flight->submitted < kPieceBytes)) return Status();
+    if (end == pieces.submitted || (end < bytes && end - pieces.submitted < kPieceBytes)) return Status();
     Status submitted = SubmitPiece(flight, end);
     if (submitted.would_block()) return Status();
     ANNULUS_RETURN_IF_ERROR(std::move(submitted));
@@ -220,27 +219,30 @@ Status Pipeline::WorkOn(Flight* flight, bool* moved) {
 
 // Submits the work up to `end`, or up to the end of contiguous user memory before it.
 Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
+  const Arrival& in = flight->in;
+  const Departure& out = flight->out;
+  Pieces& pieces = flight->pieces;
   const Step& step = flight->step;
-  const size_t begin = flight->submitted;
+  const size_t begin = pieces.submitted;
   size_t bytes = end - begin;
   const bool uses_input = UsesInput(*flight);
   const Work::Place input = uses_input ? SourceAt(step, begin) : Work::Place();
-  const Work::Place output = flight->writes_output ? work_->OutputAt(step.output_offset + begin) : Work::Place();
+  const Work::Place output = pieces.write_output ? work_->OutputAt(step.output_offset + begin) : Work::Place();
   if (uses_input) bytes = std::min(bytes, input.bytes);
-  if (flight->writes_output) bytes = std::min(bytes, output.bytes);
+  if (pieces.write_output) bytes = std::min(bytes, output.bytes);
   SliceOp op;
   int destinations = 0;
-  const bool onto_itself = flight->recv == nullptr && output.data == input.data && !Scales(step);
-  if (flight->writes_output && !onto_itself) {
+  const bool onto_itself = in.recv == nullptr && output.data == input.data && !Scales(step);
+  if (pieces.write_output && !onto_itself) {
     // Not if it is sent from there.
-    op.streams[destinations] = work_->streams_output && (flight->target == nullptr || flight->slot != nullptr);
+    op.streams[destinations] = work_->streams_output && (out.target == nullptr || out.slot != nullptr);
     op.dst[destinations++] = const_cast<std::byte*>(output.data);
   }
-  if (flight->slot != nullptr) {
-    op.streams[destinations] = flight->streams_slot;
-    op.dst[destinations++] = flight->slot + begin;
+  if (out.slot != nullptr) {
+    op.streams[destinations] = out.streams_slot;
+    op.dst[destinations++] = out.slot + begin;
   }
-  if (flight->recv != nullptr) op.inline_src[op.num_sources++] = flight->recv->data + begin;
+  if (in.recv != nullptr) op.inline_src[op.num_sources++] = in.recv->data + begin;
   if (uses_input) {
     if (Scales(step)) op.scaled_source = op.num_sources;
     op.inline_src[op.num_sources++] = input.data;
@@ -253,49 +255,50 @@ Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   const Nanoseconds clock = work_->TraceClock();
   if (destinations > 0) {
     DomainQueue* const queue = QueueFor(output.queue, QueueFor(input.queue, ArrivalQueue(*flight)));
-    ANNULUS_RETURN_IF_ERROR(flight->submission.Submit(queue, op));
+    ANNULUS_RETURN_IF_ERROR(pieces.latest.Submit(queue, op));
   }
   if (clock != 0 && destinations > 0)
     work_->TraceSlice(step.reduce ? TraceEvent::Kind::kReduced : TraceEvent::Kind::kCopied, step, channel_,
                       step.recv_from, bytes, clock);
-  flight->submitted = begin + bytes;
-  if (!flight->submission.pending()) flight->worked = flight->submitted;
+  pieces.submitted = begin + bytes;
+  if (!pieces.latest.pending()) pieces.finished = pieces.submitted;
   return Status();
 }
 
 Status Pipeline::Forward(Flight* flight, bool* moved) {
-  const uint32_t ready = static_cast<uint32_t>(flight->worked);
-  if (!flight->send_posted) {
+  Departure& out = flight->out;
+  const uint32_t ready = static_cast<uint32_t>(flight->pieces.finished);
+  if (!out.posted) {
     if (ready == 0 && flight->step.bytes > 0) return Status();
-    flight->send.tag = TagOf(flight->step);
-    flight->send.bytes = static_cast<uint32_t>(flight->step.bytes);
-    flight->send.ready = ready;
-    Status posted = flight->target->PostSend(&flight->send);
+    out.send.tag = TagOf(flight->step);
+    out.send.bytes = static_cast<uint32_t>(flight->step.bytes);
+    out.send.ready = ready;
+    Status posted = out.target->PostSend(&out.send);
     if (posted.would_block()) return Status();
-    flight->send_posted = *moved = posted.ok();
+    out.posted = *moved = posted.ok();
     return posted;
   }
-  flight->send.ready = ready;
+  out.send.ready = ready;
   return Status();
 }
 
 Status Pipeline::Retire(Flight* flight, bool* moved) {
-  const bool worked = flight->worked == flight->step.bytes;
-  const bool received = flight->recv == nullptr || flight->recv->code == Code::kOk;
-  const bool sent = flight->target == nullptr || (flight->send_posted && flight->send.code == Code::kOk);
-  if (!worked || !received) return Status();
-  const bool has_slot = flight->recv != nullptr && !Landed(*flight);
-  if (has_slot && !flight->released && (!flight->sends_arrival || sent)) {
-    flight->source->Release(flight->recv);
-    flight->released = *moved = true;
-    if (flight->recv->code != Code::kOk) return Work::GaveUpInPlace(flight->recv->code, flight->step.recv_from);
+  const Step& step = flight->step;
+  Arrival& in = flight->in;
+  const Departure& out = flight->out;
+  if (flight->pieces.finished != step.bytes || !in.is_over()) return Status();
+  const bool has_slot = in.recv != nullptr && !in.landed();
+  if (has_slot && !in.released && (!out.sends_arrival || out.is_over())) {
+    in.source->Release(in.recv);
+    in.released = *moved = true;
+    if (in.recv->code != Code::kOk) return Work::GaveUpInPlace(in.recv->code, step.recv_from);
   }
-  if (!sent) return Status();
+  if (!out.is_over()) return Status();
   flight->done = *moved = true;
-  if (flight->target == nullptr) return Status();
-  work_->monitor->Sent(flight->step.send_to, flight->step.bytes);
+  if (out.target == nullptr) return Status();
+  work_->monitor->Sent(step.send_to, step.bytes);
   if (const Nanoseconds now = work_->TraceClock(); now != 0)
-    work_->TraceSlice(TraceEvent::Kind::kSent, flight->step, channel_, flight->step.send_to, flight->step.bytes, now);
+    work_->TraceSlice(TraceEvent::Kind::kSent, step, channel_, step.send_to, step.bytes, now);
   return Status();
 }
 

@@ -51,27 +51,47 @@ class Pipeline {
   bool done() const { return (schedule_ == nullptr || next_step_ == schedule_->size()) && head_ == tail_; }
 
  private:
+  // What a step receives.
+  struct Arrival {
+    Endpoint* source = nullptr;  // Null, as is `recv`, when it receives nothing.
+    Recv own;
+    Recv* recv = nullptr;  // &own, or first_.
+    bool posted = false;
+    bool verified = false;
+    bool complete = false;
+    bool released = false;
+
+    // Whether a slice that has started is where its receive wanted it.
+    bool landed() const { return recv != nullptr && recv->landing != nullptr && recv->data == recv->landing; }
+    bool is_over() const { return recv == nullptr || recv->code == Code::kOk; }
+    bool waits() const { return posted && recv->code != Code::kOk; }
+  };
+  // What it does with the bytes, piece by piece. Nothing when it writes neither the output nor a slot.
+  struct Pieces {
+    bool write_output = false;
+    Submission latest;
+    size_t submitted = 0;  // Bytes of the pieces submitted so far.
+    size_t finished = 0;   // Bytes whose result is in place.
+  };
+  // What it sends.
+  struct Departure {
+    Endpoint* target = nullptr;  // Null when it sends nothing.
+    Send send;
+    std::byte* slot = nullptr;   // Slot in which the pieces write what is sent; null: none.
+    bool streams_slot = false;   // The slot is written past the caches.
+    bool sends_arrival = false;  // The send reads the arrival's slot.
+    bool posted = false;
+
+    bool is_over() const { return target == nullptr || (posted && send.code == Code::kOk); }
+    bool waits() const { return posted && send.code != Code::kOk; }
+  };
   struct Flight {
     Step step;
     uint64_t index = 0;  // Index of the step.
-    Endpoint* source = nullptr;
-    Endpoint* target = nullptr;
-    Recv own_recv;
-    Recv* recv = nullptr;  // own_recv or first_; null when the step receives nothing.
-    Send send;
-    std::byte* slot = nullptr;  // Slot in which the work writes what is sent on; null: none.
-    bool streams_slot = false;  // The slot is written past the caches.
-    Submission submission;      // Latest piece of the work.
-    size_t submitted = 0;       // Bytes of the pieces submitted so far.
-    size_t worked = 0;          // Bytes whose result is in place.
-    bool recv_posted = false;
-    bool verified = false;
-    bool received = false;
-    bool planned = false;
-    bool writes_output = false;  // The work writes the user's output.
-    bool sends_arrival = false;  // The send reads the arrival's slot.
-    bool released = false;
-    bool send_posted = false;
+    Arrival in;
+    Pieces pieces;
+    Departure out;
+    bool planned = false;  // The memory that it reads and writes is chosen.
     bool done = false;
   };
   // Directions in which an earlier flight still has to post, so that later flights must wait.
@@ -90,19 +110,15 @@ class Pipeline {
   Status SubmitPiece(Flight* flight, size_t end);
   Status Forward(Flight* flight, bool* moved);
   Status Retire(Flight* flight, bool* moved);
-  bool UsesInput(const Flight& flight) const { return flight.recv == nullptr || flight.step.reduce; }
+  bool UsesInput(const Flight& flight) const { return flight.in.recv == nullptr || flight.step.reduce; }
   bool Scales(const Step& step) const { return work_->custom.scales && !step.from_output; }
   Work::Place SourceAt(const Step& step, size_t offset) const {
     return step.from_output ? work_->OutputAt(step.output_offset + offset) : work_->InputAt(step.input_offset + offset);
   }
   bool MustAwait(const Step& step) const { return step.awaits > 0 && other_->steps_done() < step.awaits; }
-  // Whether a slice that has started is where its receive wanted it.
-  bool Landed(const Flight& flight) const {
-    return flight.recv != nullptr && flight.recv->landing != nullptr && flight.recv->data == flight.recv->landing;
-  }
   // Domain of the memory into which the flight's slice arrives: the output's, or that of slots.
   DomainQueue* ArrivalQueue(const Flight& flight) const {
-    return Landed(flight) ? work_->OutputAt(flight.step.output_offset).queue : nullptr;
+    return flight.in.landed() ? work_->OutputAt(flight.step.output_offset).queue : nullptr;
   }
   Tag TagOf(const Step& step) const;
 
