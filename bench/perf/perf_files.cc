@@ -41,24 +41,28 @@ Json ConfigJson(const Options& options) {
 }
 
 Json MachineJson(const Machine& machine) {
-  return {{"library_version", machine.library_version},
-          {"cpu_model", machine.cpu_model},
-          {"cores", machine.cores},
-          {"cores_online", machine.cores_online},
-          {"ranks", machine.ranks},
-          {"hosts", machine.hosts},
-          {"transport", machine.transport},
-          {"links", machine.links},
-          {"limit", machine.limit},
-          {"limit_latency_us", machine.latency_us},
-          {"device", machine.device},
-          {"slice_bytes", machine.slice_bytes},
-          {"channels", machine.channels},
-          {"tcp_sockets", machine.tcp_sockets},
-          {"checksum", machine.checksum},
-          {"small_bytes", machine.small_bytes},
-          {"algorithm", machine.algorithm},
-          {"tuning", machine.tuning}};
+  Json json = {{"library_version", machine.library_version},
+               {"cpu_model", machine.cpu_model},
+               {"cores", machine.cores},
+               {"cores_online", machine.cores_online},
+               {"ranks", machine.ranks},
+               {"hosts", machine.hosts},
+               {"transport", machine.transport},
+               {"links", machine.links},
+               {"limit", machine.limit},
+               {"limit_latency_us", machine.latency_us},
+               {"device", machine.device},
+               {"slice_bytes", machine.slice_bytes},
+               {"channels", machine.channels},
+               {"checksum", machine.checksum},
+               {"small_bytes", machine.small_bytes},
+               {"algorithm", machine.algorithm},
+               {"tuning", machine.tuning}};
+  for (const auto& [name, text] : machine.cost_settings) {
+    const Json number = Json::parse(text, nullptr, false);
+    json[name] = number.is_number() ? number : Json(text);
+  }
+  return json;
 }
 
 Json FormJson(const FormResult& form, double share) {

@@ -9,6 +9,8 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bench/perf/perf_buffers.h"
 #include "bench/perf/perf_calls.h"
@@ -33,11 +35,12 @@ struct Machine {
   double latency_us = 0;  // Time of the limit's 8-byte exchange; 0 when unknown.
   int64_t slice_bytes = 0;
   int32_t channels = 0;
-  int32_t tcp_sockets = 0;
   int32_t checksum = 0;
   int64_t small_bytes = 0;
   std::string algorithm;  // The settings.
   std::string tuning;
+  // Names and values of the settings on which the transports' costs depend.
+  std::vector<std::pair<std::string, std::string>> cost_settings;
 };
 
 // One form, out of place or in place, of a row.

@@ -14,6 +14,7 @@
 #include "bench/perf/perf_buffers.h"
 #include "bench/perf/perf_calls.h"
 #include "bench/perf/perf_measure.h"
+#include "transport/select/select.h"
 
 namespace annulus::perf {
 namespace {
@@ -155,11 +156,17 @@ Status Describe(const Group& group, const annulus_config_t& config, const Limit&
   machine.latency_us = limit.latency_us();
   ANNULUS_RETURN_IF_ERROR(read_number("slice_bytes", &machine.slice_bytes));
   ANNULUS_RETURN_IF_ERROR(read_number("channels", &machine.channels));
-  ANNULUS_RETURN_IF_ERROR(read_number("tcp_sockets", &machine.tcp_sockets));
   ANNULUS_RETURN_IF_ERROR(read_number("checksum", &machine.checksum));
   ANNULUS_RETURN_IF_ERROR(read_number("small_bytes", &machine.small_bytes));
   ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "algorithm", &machine.algorithm));
-  return ReadSetting(config, "tuning", &machine.tuning);
+  ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "tuning", &machine.tuning));
+  for (const TransportInfo* transport : Transports()) {
+    for (const char* name : transport->cost_settings) {
+      machine.cost_settings.emplace_back(name, "");
+      ANNULUS_RETURN_IF_ERROR(ReadSetting(config, name, &machine.cost_settings.back().second));
+    }
+  }
+  return Status();
 }
 
 // One line on a terminal that the next one overwrites; nothing when errors go to a file or a pipe.

@@ -32,6 +32,7 @@ std::string Written(std::unique_ptr<Report> (*make)(std::ostream&), const Row& r
   machine.cpu_model = "a \"CPU\"";
   machine.ranks = 4;
   machine.links = "shared memory";
+  machine.cost_settings = {{"pigeons", "2"}, {"sealed", "required"}};
   report->Begin(Options(), machine);
   report->Add(row);
   report->End(3);
@@ -116,6 +117,8 @@ TEST(JsonReport, HoldsConfigMachineAndRows) {
   const auto json = nlohmann::json::parse(Written(JsonReport, SampleRow()));
   EXPECT_EQ(json["machine"]["ranks"], 4);
   EXPECT_EQ(json["machine"]["cpu_model"], "a \"CPU\"");
+  EXPECT_EQ(json["machine"]["pigeons"], 2);
+  EXPECT_EQ(json["machine"]["sealed"], "required");
   EXPECT_EQ(json["wrong"], 3);
   const auto& row = json["results"][0];
   EXPECT_EQ(row["collective"], "reduce");

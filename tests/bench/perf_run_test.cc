@@ -193,6 +193,8 @@ TEST(Perf, MeasuresTheLimitOfBothTransports) {
     const auto json = nlohmann::json::parse(ReadFile(json_path));
     EXPECT_EQ(json["machine"]["algorithm"], "ring");
     EXPECT_EQ(json["machine"]["tuning"], "nominal");
+    EXPECT_EQ(json["machine"]["tcp_sockets"], 0);
+    EXPECT_EQ(json["machine"]["encrypt"], "off");
     EXPECT_GE(json["machine"]["cores_online"], json["machine"]["cores"]);
     EXPECT_NE(run.out().find("# ANNULUS_ALGORITHM: ring, where"), std::string::npos) << run.out();
     EXPECT_EQ(json["machine"]["links"], std::string(transport) == "shm" ? "shared memory" : "TCP");
