@@ -95,7 +95,7 @@ TEST_P(TcpFramerTest, WhatIsWrittenAndReadInAnyPiecesComesOutWhole) {
   int added = 0;
   int written = 0;
   while (written < kFrames) {
-    while (added < kFrames && writer_.Takes(sends[added])) writer_.Add(&sends[added], added), ++added;
+    while (added < kFrames && writer_.MayAdd(sends[added])) writer_.Add(&sends[added], added), ++added;
     written += WriteTo(&writer_, 1 + random() % (random() % 2 == 0 ? 50 : 50'000), &stream_);
   }
   EXPECT_TRUE(writer_.empty());
@@ -112,16 +112,16 @@ TEST_P(TcpFramerTest, NothingIsTakenBehindASendThatIsNotReady) {
   Send slow = Sending(data, 300);
   Send next = Sending(data, 1000);
   const bool checksum = GetParam();
-  EXPECT_EQ(writer_.Takes(slow), !checksum) << "its header has the checksum of all of it";
+  EXPECT_EQ(writer_.MayAdd(slow), !checksum) << "its header has the checksum of all of it";
   if (checksum) return;
   writer_.Add(&slow, 0);
-  EXPECT_FALSE(writer_.Takes(next));
+  EXPECT_FALSE(writer_.MayAdd(next));
   EXPECT_EQ(WriteTo(&writer_, SIZE_MAX, &stream_), 0);
   EXPECT_EQ(stream_.size(), kFrameHeaderBytes + 300);
   EXPECT_FALSE(writer_.HasReady());
   slow.ready = 1000;
   EXPECT_TRUE(writer_.HasReady());
-  EXPECT_TRUE(writer_.Takes(next));
+  EXPECT_TRUE(writer_.MayAdd(next));
   EXPECT_EQ(WriteTo(&writer_, SIZE_MAX, &stream_), 1);
   ExpectFrame(0, data, SIZE_MAX);
 }
