@@ -34,7 +34,7 @@ Status DomainQueues::Take(const void* pointer, size_t bytes, DomainQueue** queue
   for (const Entry& entry : entries_) {
     if (!entry.domain->Owns(pointer)) continue;
     *queue = entry.queue.get();
-    return entry.domain->Take(pointer, bytes, on_);
+    return entry.domain->Take(pointer, bytes, on_, entry.queue.get());
   }
   return Status();
 }
