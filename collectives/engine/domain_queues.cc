@@ -29,12 +29,12 @@ DomainQueue* DomainQueues::QueueOf(const void* pointer) const {
   return nullptr;
 }
 
-Status DomainQueues::Take(const void* pointer, size_t bytes, DomainQueue** queue) const {
+Status DomainQueues::Take(const void* pointer, size_t bytes, bool gets_work, DomainQueue** queue) const {
   *queue = nullptr;
   for (const Entry& entry : entries_) {
     if (!entry.domain->Owns(pointer)) continue;
     *queue = entry.queue.get();
-    return entry.domain->Take(pointer, bytes, on_, entry.queue.get());
+    return entry.domain->Take(pointer, bytes, on_, gets_work ? entry.queue.get() : nullptr);
   }
   return Status();
 }
