@@ -142,6 +142,27 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatTakesUpAnotherGpu) {
   });
 }
 
+// As a call that ends does, while another one begins. What is mapped is no memory of another process, so it fails.
+TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatMapsMemoryOfOthers) {
+  Take();
+  const CudaDevice* device = nullptr;
+  ASSERT_TRUE(domain()->Use(0, &device).ok());
+  SharedPlace place{};
+  place.begin = 4096;
+  place.bytes = kBytes;
+  const auto maps = [&] {
+    std::byte* begin = nullptr;
+    EXPECT_EQ(domain()->mappings().Hold(*device, place, &begin).code(), Code::kSystem);
+  };
+  for (int i = 0; i < 2; ++i) {
+    WhileLockedOut(maps, [this] {
+      domain()->mappings().Release(memory_->data());
+      domain()->mappings().Enter();
+      domain()->mappings().Leave();
+    });
+  }
+}
+
 // The pages must stay until the driver has done with them.
 TEST_F(CudaWaitsTest, WhatIsBeingPinnedIsGivenBackOnlyThen) {
   Take();
