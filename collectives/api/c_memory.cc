@@ -64,11 +64,9 @@ annulus_status_t annulus_comm_device(const annulus_comm_t* comm, annulus_device_
     const annulus::c_api::ProcessState& process = OfProcess();
     CudaReport report;
     report.why = process.why_no_cuda.c_str();
-    if (process.cuda != nullptr) report = process.cuda->Report();
-    if (report.path == CudaReport::Path::kKernels && Unwrap(comm)->options().device_reduce == annulus::ReduceOn::kCpu) {
-      report.path = CudaReport::Path::kStaged;
-      report.why = "device_reduce (ANNULUS_DEVICE_REDUCE) is cpu";
-    }
+    const Communicator* const communicator = Unwrap(comm);
+    if (process.cuda != nullptr)
+      report = process.cuda->Report(communicator->options().device_reduce, communicator->links());
     annulus_device_t full{};
     full.driver = report.driver;
     full.path = static_cast<int32_t>(report.path);

@@ -115,8 +115,8 @@ Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const Us
 }
 
 Status Communicator::PrepareBuffers(CallArguments* a) {
-  const auto prepare = [this](const char* name, const void* buffer, size_t bytes, DomainQueue** queue) {
-    const Status status = queues_->Prepare(buffer, bytes, queue);
+  const auto prepare = [this, a](const char* name, const void* buffer, size_t bytes, DomainQueue** queue) {
+    const Status status = queues_->Prepare(buffer, bytes, a->options == nullptr || !a->options->on_stream, queue);
     return status.ok() ? status : Status(status.code(), std::string(name) + ": " + status.message());
   };
   const size_t send_bytes = SendEnd(*a, rank(), nranks());

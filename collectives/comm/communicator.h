@@ -78,6 +78,8 @@ class Communicator {
   // Number of splits so far, this one included.
   uint32_t CountSplit() { return ++splits_; }
 
+  // Names the links, as DeviceExports::TellWay takes them.
+  const void* links() const { return setup_->reactor(); }
   TransportList transports() const { return setup_->resources().transports; }
   const PlanSettings& plan() const { return setup_->plan(); }
   const Topology& topology() const { return setup_->topology(); }

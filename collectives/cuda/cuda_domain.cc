@@ -61,7 +61,7 @@ Status CudaDomain::CheckEnd(const std::byte* pointer, size_t bytes, const cuda::
   return Status();
 }
 
-Status CudaDomain::Prepare(const void* pointer, size_t bytes, ReduceOn on) {
+Status CudaDomain::Prepare(const void* pointer, size_t bytes, ReduceOn on, DomainQueue* queue) {
   cuda::PointerPlace place;
   ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer, &place));
   if (place.type == cuda::MemoryType::kNone && ranges_.IsFreed(pointer))
@@ -73,11 +73,11 @@ Status CudaDomain::Prepare(const void* pointer, size_t bytes, ReduceOn on) {
   if (place.begin != 0) ranges_.Add(place.begin, place.bytes);
   if (place.context != nullptr && place.context != device->context())
     return {Code::kUnsupported, "it belongs to a context that is not the primary one of its GPU"};
-  if (on != ReduceOn::kGpu) return Status();
   const std::string& missing = device->kernels_missing();
-  const std::string why = missing.empty() ? slots_.not_pinned() : missing;
-  if (why.empty()) return Status();
-  return {Code::kUnsupported, "device_reduce (ANNULUS_DEVICE_REDUCE) is gpu, but " + why};
+  const std::string why = on != ReduceOn::kGpu ? "" : missing.empty() ? slots_.not_pinned() : missing;
+  if (!why.empty()) return {Code::kUnsupported, "device_reduce (ANNULUS_DEVICE_REDUCE) is gpu, but " + why};
+  if (queue != nullptr) static_cast<CudaQueue*>(queue)->Prepare(*device);
+  return Status();
 }
 
 Status CudaDomain::OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) {
@@ -149,12 +149,18 @@ Status CudaDomain::RegisterSlots(std::byte* slots, size_t bytes) {
 
 void CudaDomain::UnregisterSlots(std::byte* slots, size_t bytes) { slots_.Remove(slots, bytes); }
 
-const DeviceExports* CudaDomain::exports() const {
-  const bool can = driver_->unusable().empty() && (*driver_)->MemGetHandleForAddressRange != nullptr;
-  return can ? &exports_ : nullptr;
+const DeviceExports* CudaDomain::exports() const { return driver_->unusable().empty() ? &exports_ : nullptr; }
+
+const char* CudaDomain::Keep(const std::string& text) const {
+  // Some texts have numbers of bytes; a program that asks for ever does not make us keep them all.
+  constexpr size_t kMostKept = 64;
+  const auto kept = kept_.find(text);
+  if (kept != kept_.end()) return kept->c_str();
+  return kept_.size() < kMostKept ? kept_.insert(text).first->c_str()
+                                  : "for more reasons than are kept; the log has the first";
 }
 
-CudaReport CudaDomain::Report() const {
+CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
   using Path = CudaReport::Path;
   const std::lock_guard<std::mutex> lock(mutex_);
   CudaReport report;
@@ -170,26 +176,43 @@ CudaReport CudaDomain::Report() const {
   for (const auto& device : devices_) {
     if (!device->kernels_missing().empty()) report.why = device->kernels_missing().c_str();
   }
+  if (report.why[0] == '\0' && on == ReduceOn::kCpu) report.why = "device_reduce (ANNULUS_DEVICE_REDUCE) is cpu";
   report.path = report.why[0] == '\0' ? Path::kKernels : Path::kStaged;
+  const std::string way = exports_.WayOf(links);
+  const std::string before = report.why[0] == '\0' ? "" : std::string(report.why) + "; ";
+  if (!way.empty()) report.why = Keep(before + way);
   return report;
+}
+
+const CudaDevice* CudaDomain::Find(int ordinal) const {
+  const auto is_it = [ordinal](const auto& each) { return each->ordinal() == ordinal; };
+  const auto found = std::ranges::find_if(devices_, is_it);
+  return found != devices_.end() ? found->get() : nullptr;
 }
 
 Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
   if (!driver_->unusable().empty()) return {Code::kUnsupported, driver_->unusable()};
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& each : devices_) {
-    *device = each.get();
-    if (each->ordinal() == ordinal) return Status();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    *device = Find(ordinal);
   }
+  if (*device != nullptr) return Status();
   std::unique_ptr<CudaDevice> opened;
   ANNULUS_RETURN_IF_ERROR(CudaDevice::Open(*driver_, ordinal, image_, &opened));
-  const std::string& missing = opened->kernels_missing();
-  Log(missing.empty() ? LogLevel::kInfo : LogLevel::kWarn, -1, "device memory of %s, %s%s", opened->name().c_str(),
+  bool is_first = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    *device = Find(ordinal);
+    if (*device != nullptr) return Status();  // Another thread was faster: this one's ends, without the lock.
+    *device = opened.get();
+    devices_.push_back(std::move(opened));
+    is_first = devices_.size() == 1;
+  }
+  const std::string& missing = (*device)->kernels_missing();
+  Log(missing.empty() ? LogLevel::kInfo : LogLevel::kWarn, -1, "device memory of %s, %s%s", (*device)->name().c_str(),
       missing.empty() ? "with kernels" : "by copies: ", missing.c_str());
-  devices_.push_back(std::move(opened));
-  // Once, for all devices.
-  if (devices_.size() == 1) slots_.PinFor(*devices_.front());
-  *device = devices_.back().get();
+  // Once, for all devices. Whoever is faster than this works on slots by copies.
+  if (is_first) slots_.PinFor(**device);
   return Status();
 }
 

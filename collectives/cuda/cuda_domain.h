@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "collectives/cuda/cuda_device.h"
@@ -31,7 +33,7 @@ struct CudaReport {
   int number = -1;  // Number of the device that was used first; -1, and no name, until there is one.
   int capability = 0;
   const char* name = "";
-  const char* why = "";  // Why there is no better path; "" when this is the best.
+  const char* why = "";  // Why there is no better path, also over links; "" when this is the best.
 };
 
 class CudaStreamCall;
@@ -50,7 +52,7 @@ class CudaDomain final : public MemoryDomain {
   // Starts to use the pointer's device. kInvalidArgument: the memory was freed, or ends before so many bytes.
   // kUnsupported: the driver is too old, the pointer is in a context other than the primary one, or the GPU is to
   // reduce and cannot.
-  Status Prepare(const void* pointer, size_t bytes, ReduceOn on) override;
+  Status Prepare(const void* pointer, size_t bytes, ReduceOn on, DomainQueue* queue) override;
   Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) override;
   std::unique_ptr<StreamCalls> OpenStreams(size_t most_bytes) override;
   std::byte* AllocateSlots(size_t bytes) override;
@@ -58,7 +60,7 @@ class CudaDomain final : public MemoryDomain {
   // Never fails: what cannot be pinned is staged.
   Status RegisterSlots(std::byte* slots, size_t bytes) override;
   void UnregisterSlots(std::byte* slots, size_t bytes) override;
-  // Null: the driver cannot export memory.
+  // Null: the driver is too old.
   const DeviceExports* exports() const override;
 
   // Sets *device to device number `ordinal`. Errors: kUnsupported: the driver is too old; kSystem or kOutOfMemory of
@@ -79,7 +81,8 @@ class CudaDomain final : public MemoryDomain {
   void AddFoldMemory(uint64_t begin, const std::shared_ptr<FoldMemory>& memory);
   std::shared_ptr<FoldMemory> FindFoldMemory(uint64_t begin);
 
-  CudaReport Report() const;
+  // For a communicator that reduces `on` and has those links, named as DeviceExports::TellWay takes them; null: none.
+  CudaReport Report(ReduceOn on = ReduceOn::kAuto, const void* links = nullptr) const;
 
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
@@ -88,6 +91,10 @@ class CudaDomain final : public MemoryDomain {
   uint64_t process() const { return process_; }
 
  private:
+  // Number `ordinal` of those in use; null: it is none. With mutex_ held.
+  const CudaDevice* Find(int ordinal) const;
+  // A text that lives as long as the domain.
+  const char* Keep(const std::string& text) const;
   // Refuses memory that ends before `bytes` bytes from `pointer`, which lies at `place`.
   Status CheckEnd(const std::byte* pointer, size_t bytes, const cuda::PointerPlace& place) const;
 
@@ -98,9 +105,10 @@ class CudaDomain final : public MemoryDomain {
   CudaExports exports_;
   CudaMappings mappings_;
   const uint64_t process_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // Guards what follows. Not held while the driver is called, as none here.
   std::vector<std::unique_ptr<CudaDevice>> devices_;  // As they were first used.
-  std::mutex streams_mutex_;                          // Guards what follows. Not held while the driver is called.
+  mutable std::set<std::string> kept_;
+  std::mutex streams_mutex_;  // Guards what follows.
   std::vector<CudaStreamCalls*> streams_;
   std::vector<std::unique_ptr<CudaStreamCall>> leaving_;
   std::map<uint64_t, std::weak_ptr<FoldMemory>> fold_memories_;  // By their begin.

@@ -10,6 +10,11 @@
 
 namespace annulus {
 
+std::string CudaExports::missing() const {
+  const bool has = domain_->driver()->MemGetHandleForAddressRange != nullptr;
+  return has ? "" : "CUDA's driver has no cuMemGetHandleForAddressRange";
+}
+
 // Calls ask for each slice, of host memory too. Only memory of cuMemAlloc counts, which is the one that older ways of
 // sharing take: what lies behind mapped addresses may change under one number.
 bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const {
@@ -141,6 +146,21 @@ Status CudaExports::CheckCopies(int device) const {
   const cuda::Result result = driver->StreamQuery(gpu.copies.load(std::memory_order_acquire));
   if (result == cuda::Result::kNotReady) return Status();
   return driver.ToStatus(result, "a GPU's work failed: cuStreamQuery");
+}
+
+void CudaExports::TellWay(const void* links, const std::string& way) const {
+  const std::lock_guard<std::mutex> lock(ways_mutex_);
+  if (way.empty()) {
+    ways_.erase(links);
+  } else {
+    ways_[links] = way;
+  }
+}
+
+std::string CudaExports::WayOf(const void* links) const {
+  const std::lock_guard<std::mutex> lock(ways_mutex_);
+  const auto found = ways_.find(links);
+  return found != ways_.end() ? found->second : "";
 }
 
 }  // namespace annulus

@@ -9,6 +9,9 @@
 
 #include <array>
 #include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
 
 #include "collectives/cuda/device_ranges.h"
 #include "cuda_kernels/driver/driver_types.h"
@@ -24,6 +27,7 @@ class CudaExports final : public DeviceExports {
   // `ranges`: where buffers of calls have been. Both outlive it.
   CudaExports(CudaDomain* domain, const DeviceRanges* ranges) : domain_(domain), ranges_(ranges) {}
 
+  std::string missing() const override;
   bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
   Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const override;
   std::string PciAddress(int device) const override;
@@ -31,6 +35,10 @@ class CudaExports final : public DeviceExports {
   Status FlushWrites(int device) const override;
   Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const override;
   Status CheckCopies(int device) const override;
+  void TellWay(const void* links, const std::string& way) const override;
+
+  // What was told last of those links; "" when nothing was.
+  std::string WayOf(const void* links) const;
 
   // Gives back what copies needed; before the domain's devices end.
   void End();
@@ -53,6 +61,8 @@ class CudaExports final : public DeviceExports {
   CudaDomain* const domain_;
   const DeviceRanges* const ranges_;
   mutable std::array<Gpu, kMostGpus> gpus_;  // By number.
+  mutable std::mutex ways_mutex_;            // Guards ways_. Not held while the driver is called.
+  mutable std::map<const void*, std::string> ways_;
 };
 
 }  // namespace annulus

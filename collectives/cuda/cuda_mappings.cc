@@ -17,47 +17,18 @@ bool Overlap(const SharedPlace& a, const SharedPlace& b) {
 
 }  // namespace
 
-Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto is_it = [&](const Mapping& each) { return each.device == &device && IsSameAllocation(each.place, place); };
-  auto found = std::ranges::find_if(mappings_, is_it);
-  if (found == mappings_.end()) {
-    MakeRoom(place);
-    cuda::IpcMemHandle handle;
-    static_assert(sizeof handle.bytes == sizeof place.handle);
-    std::memcpy(handle.bytes, place.handle, sizeof place.handle);
-    const cuda::Driver& driver = device.driver();
-    const cuda::ScopedContext scope(driver, device.context());
-    ANNULUS_RETURN_IF_ERROR(scope.status());
-    cuda::DevicePointer memory = 0;
-    ANNULUS_RETURN_IF_ERROR(
-        driver.ToStatus(driver->IpcOpenMemHandle(&memory, handle, cuda::kIpcLazyPeerAccess), "cuIpcOpenMemHandle"));
-    found = mappings_.insert(mappings_.end(), {place, &device, cuda::FromDevice(memory), 0, 0});
-  }
-  ++found->users;
-  found->used = ++holds_;
-  *begin = found->begin;
+Status CudaMappings::Open(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  cuda::IpcMemHandle handle;
+  static_assert(sizeof handle.bytes == sizeof place.handle);
+  std::memcpy(handle.bytes, place.handle, sizeof place.handle);
+  const cuda::Driver& driver = device.driver();
+  const cuda::ScopedContext scope(driver, device.context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  cuda::DevicePointer memory = 0;
+  ANNULUS_RETURN_IF_ERROR(
+      driver.ToStatus(driver->IpcOpenMemHandle(&memory, handle, cuda::kIpcLazyPeerAccess), "cuIpcOpenMemHandle"));
+  *begin = cuda::FromDevice(memory);
   return Status();
-}
-
-void CudaMappings::Release(const std::byte* begin) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::ranges::find(mappings_, begin, &Mapping::begin);
-  if (found != mappings_.end()) --found->users;
-}
-
-void CudaMappings::MakeRoom(const SharedPlace& place) {
-  std::erase_if(mappings_, [&](const Mapping& each) {
-    const bool is_replaced = each.users == 0 && Overlap(each.place, place);
-    if (is_replaced) Close(each);
-    return is_replaced;
-  });
-  if (mappings_.size() < kMost) return;
-  const auto oldest = std::ranges::min_element(
-      mappings_, {}, [](const Mapping& each) { return each.users > 0 ? UINT64_MAX : each.used; });
-  if (oldest->users > 0) return;
-  Close(*oldest);
-  mappings_.erase(oldest);
 }
 
 // Nothing is to be done about an error.
@@ -67,16 +38,78 @@ void CudaMappings::Close(const Mapping& mapping) {
   if (scope.status().ok()) driver->IpcCloseMemHandle(cuda::ToDevice(mapping.begin));
 }
 
+Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  *begin = nullptr;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_unsettled = [&](const Mapping& each) { return each.is_changing && Overlap(each.place, place); };
+  changed_.wait(lock, [&] { return std::ranges::none_of(mappings_, is_unsettled); });
+  const auto is_it = [&](const Mapping& each) { return each.device == &device && IsSameAllocation(each.place, place); };
+  const auto found = std::ranges::find_if(mappings_, is_it);
+  if (found != mappings_.end()) {
+    ++found->users;
+    found->used = ++holds_;
+    *begin = found->begin;
+    return Status();
+  }
+  const Leaving leaving = MakeRoom(place);
+  const auto made = mappings_.insert(mappings_.end(), {place, &device, nullptr, 1, ++holds_, true});
+  lock.unlock();
+  for (const auto& each : leaving) Close(*each);
+  const Status opened = Open(device, place, begin);
+  lock.lock();
+  Erase(leaving);
+  made->begin = *begin;
+  made->is_changing = false;
+  if (!opened.ok()) mappings_.erase(made);
+  changed_.notify_all();
+  return opened;
+}
+
+void CudaMappings::Release(const std::byte* begin) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = std::ranges::find(mappings_, begin, &Mapping::begin);
+  if (found != mappings_.end()) --found->users;
+}
+
+CudaMappings::Leaving CudaMappings::MakeRoom(const SharedPlace& place) {
+  Leaving leaving;
+  const auto take = [&leaving](Mappings::iterator each) {
+    each->is_changing = true;
+    leaving.push_back(each);
+  };
+  for (auto each = mappings_.begin(); each != mappings_.end(); ++each) {
+    if (each->users == 0 && Overlap(each->place, place)) take(each);
+  }
+  if (mappings_.size() - leaving.size() >= kMost) {
+    const auto age = [](const Mapping& each) { return each.users > 0 || each.is_changing ? UINT64_MAX : each.used; };
+    const auto oldest = std::ranges::min_element(mappings_, {}, age);
+    if (age(*oldest) != UINT64_MAX) take(oldest);
+  }
+  return leaving;
+}
+
+void CudaMappings::Erase(const Leaving& closed) {
+  for (const auto& each : closed) mappings_.erase(each);
+}
+
 void CudaMappings::Enter() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++queues_;
 }
 
 void CudaMappings::Leave() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   if (--queues_ > 0) return;
-  for (const Mapping& each : mappings_) Close(each);
-  mappings_.clear();
+  Leaving leaving;
+  for (auto each = mappings_.begin(); each != mappings_.end(); ++each) {
+    if (!each->is_changing) leaving.push_back(each);
+    each->is_changing = true;
+  }
+  lock.unlock();
+  for (const auto& each : leaving) Close(*each);
+  lock.lock();
+  Erase(leaving);
+  changed_.notify_all();
 }
 
 }  // namespace annulus

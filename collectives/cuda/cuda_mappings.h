@@ -4,10 +4,14 @@
 // An owner that frees mapped memory takes it from nobody: it stays until the mapping is closed. A mapping is closed
 // when its owner has something else at the same addresses, when there are too many, and with the process's last queue.
 //
+// Mapping may wait for streams of the program's, so nobody does it with the lock: only who wants the same memory waits.
+//
 // Threads: any.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
+#include <list>
 #include <mutex>
 #include <vector>
 
@@ -38,18 +42,24 @@ class CudaMappings {
 
   struct Mapping {
     SharedPlace place;
-    const CudaDevice* device;
-    std::byte* begin;
-    int users;
-    uint64_t used;  // When it was last held, counted in holds.
+    const CudaDevice* device = nullptr;
+    std::byte* begin = nullptr;
+    int users = 0;
+    uint64_t used = 0;         // When it was last held, counted in holds.
+    bool is_changing = false;  // A thread maps or closes it, without the lock, and it stays meanwhile.
   };
+  using Mappings = std::list<Mapping>;
+  using Leaving = std::vector<Mappings::iterator>;
 
-  void Close(const Mapping& mapping);
-  // Closes what the owner of `place` has replaced, and the oldest mapping if there are too many.
-  void MakeRoom(const SharedPlace& place);
+  static Status Open(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
+  static void Close(const Mapping& mapping);
+  // What the owner of `place` has replaced, and the oldest mapping if there are too many; they are to be closed.
+  Leaving MakeRoom(const SharedPlace& place);
+  void Erase(const Leaving& closed);
 
-  std::mutex mutex_;
-  std::vector<Mapping> mappings_;
+  std::mutex mutex_;                 // Not held while the driver is called.
+  std::condition_variable changed_;  // Some mappings are not changing any more, or are gone.
+  Mappings mappings_;
   uint64_t holds_ = 0;
   int queues_ = 0;
 };

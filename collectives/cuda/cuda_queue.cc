@@ -1,6 +1,7 @@
 #include "collectives/cuda/cuda_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/cuda/cuda_domain.h"
 
@@ -15,6 +16,37 @@ CudaQueue::CudaQueue(CudaDomain* domain, ReduceOn on)
 
 CudaQueue::~CudaQueue() = default;
 
+void CudaQueue::Prepare(const CudaDevice& device) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto found = std::ranges::find(prepared_, device.ordinal(), &Prepared::number);
+  if (found != prepared_.end()) return done_.wait(lock, [&each = *found] { return each.is_done; });
+  Prepared& prepared = prepared_.emplace_back();
+  prepared.number = device.ordinal();
+  lock.unlock();
+  std::unique_ptr<CudaStreams> streams;
+  Status status = CudaStreams::Open(device, &streams);
+  lock.lock();
+  prepared.streams = std::move(streams);
+  prepared.status = std::move(status);
+  prepared.is_done = true;
+  done_.notify_all();
+}
+
+Status CudaQueue::TakeStreams(int number, std::unique_ptr<CudaStreams>* streams) {
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(domain_->Use(number, &device));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = std::ranges::find(prepared_, number, &Prepared::number);
+    if (found != prepared_.end() && found->is_done) {
+      *streams = std::move(found->streams);
+      return found->status;
+    }
+  }
+  // No buffer of a call lies there.
+  return CudaStreams::Open(*device, streams);
+}
+
 Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
   if (op.device < 0) ANNULUS_RETURN_IF_ERROR(places_.Find(op));
   const int found_device = op.device < 0 ? places_.device() : op.device;
@@ -25,10 +57,8 @@ Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
       std::find_if(works_.begin(), works_.end(), [number](const auto& work) { return work.first == number; });
   *index = static_cast<size_t>(found - works_.begin());
   if (found != works_.end()) return Status();
-  const CudaDevice* device = nullptr;
   std::unique_ptr<CudaStreams> streams;
-  ANNULUS_RETURN_IF_ERROR(domain_->Use(number, &device));
-  ANNULUS_RETURN_IF_ERROR(CudaStreams::Open(*device, &streams));
+  ANNULUS_RETURN_IF_ERROR(TakeStreams(number, &streams));
   works_.emplace_back(number, std::make_unique<CudaWork>(std::move(streams), on_));
   return op.device < 0 ? places_.Find(op) : Status();  // The slots are pinned now.
 }

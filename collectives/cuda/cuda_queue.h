@@ -3,10 +3,16 @@
 //
 // There is no descriptor to wake by: only polling tells.
 //
-// Threads: one at a time.
+// What it needs on a GPU is opened for the first buffer there, by the thread that makes the call: the driver may wait
+// for streams meanwhile, and whoever drives the calls may have to open what these wait for.
+//
+// Threads: one at a time; Prepare from any.
 #pragma once
 
+#include <condition_variable>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -18,6 +24,7 @@
 
 namespace annulus {
 
+class CudaDevice;
 class CudaDomain;
 
 class CudaQueue final : public DomainQueue {
@@ -25,6 +32,10 @@ class CudaQueue final : public DomainQueue {
   // The domain outlives the queue.
   CudaQueue(CudaDomain* domain, ReduceOn on);
   ~CudaQueue() override;
+
+  // Opens what it needs on that GPU, unless that is done; it waits for another thread that does. What fails, the first
+  // operation there tells.
+  void Prepare(const CudaDevice& device);
 
   SharedMemory* shared() override { return &sharing_; }
   void Drain() override;
@@ -36,6 +47,16 @@ class CudaQueue final : public DomainQueue {
   Status SubmitAsync(const SliceOp& op, Ticket* ticket) override;
   Status PollAsync(Ticket ticket, bool* done) override;
 
+  // What was prepared for a GPU, until its work takes it.
+  struct Prepared {
+    int number = 0;  // Of the GPU.
+    bool is_done = false;
+    std::unique_ptr<CudaStreams> streams;
+    Status status;
+  };
+
+  // Takes what was prepared for that GPU, or opens it. Errors: those of CudaStreams::Open.
+  Status TakeStreams(int number, std::unique_ptr<CudaStreams>* streams);
   // Finds the work on the GPU with one of the operands, by its index, and the places of all unless the operation says
   // that this GPU reaches them.
   Status FindWork(const SliceOp& op, size_t* index);
@@ -46,6 +67,9 @@ class CudaQueue final : public DomainQueue {
   CudaSharing sharing_;
   std::vector<std::pair<int, std::unique_ptr<CudaWork>>> works_;  // By number of the GPU, as they were first used.
   Status error_;                                                  // Sticks.
+  std::mutex mutex_;  // Guards what follows. Not held while the driver is called.
+  std::condition_variable done_;
+  std::deque<Prepared> prepared_;
 };
 
 }  // namespace annulus

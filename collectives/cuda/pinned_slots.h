@@ -4,10 +4,13 @@
 // and reduces host memory pays nothing. What cannot be pinned stays usable: work on it is staged, and the log says so
 // once.
 //
+// Pinning may wait for streams of the program's, so nobody does it with the lock: who only looks never waits.
+//
 // Threads: any.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -26,7 +29,7 @@ class PinnedSlots {
 
   // Adds a range, whose whole pages must stay mapped until Remove. Ranges may share pages.
   void Add(const std::byte* slots, size_t bytes);
-  // Unpins what no other range shares. No work on the range may be pending.
+  // Unpins what no other range shares, once nobody pins it. No work on the range may be pending.
   void Remove(const std::byte* slots, size_t bytes);
 
   // Pins all ranges, those that come later too. `device` outlives them, or ForgetDevice is called before.
@@ -41,19 +44,25 @@ class PinnedSlots {
   const char* not_pinned() const;
 
  private:
+  enum class State : uint8_t { kPlain, kChanging, kPinned };
   struct Pages {
     size_t bytes = 0;
-    int users = 0;
-    bool is_pinned = false;
+    int users = 0;                // 0: it is about to be erased.
+    State state = State::kPlain;  // kChanging: a thread pins or unpins it, without the lock, and it stays meanwhile.
   };
+  using AllPages = std::map<const std::byte*, Pages>;
 
-  void Pin(const std::byte* begin, Pages* pages);
-  void Unpin(const std::byte* begin, Pages* pages);
+  // The last ones that begin at `memory` or before.
+  AllPages::iterator Before(const std::byte* memory);
+  // Give the lock back meanwhile.
+  void Pin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock);
+  void Unpin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock);
 
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;         // Not held while the driver is called.
+  std::condition_variable changed_;  // Some pages are kChanging no more.
   const CudaDevice* device_ = nullptr;
-  std::string not_pinned_;                   // Set once.
-  std::map<const std::byte*, Pages> pages_;  // Disjoint.
+  std::string not_pinned_;  // Set once.
+  AllPages pages_;          // Disjoint.
   std::atomic<uint64_t> version_{1};
 };
 

@@ -29,12 +29,12 @@ DomainQueue* DomainQueues::QueueOf(const void* pointer) const {
   return nullptr;
 }
 
-Status DomainQueues::Prepare(const void* pointer, size_t bytes, DomainQueue** queue) const {
+Status DomainQueues::Prepare(const void* pointer, size_t bytes, bool gets_work, DomainQueue** queue) const {
   *queue = nullptr;
   for (const Entry& entry : entries_) {
     if (!entry.domain->Owns(pointer)) continue;
     *queue = entry.queue.get();
-    return entry.domain->Prepare(pointer, bytes, on_);
+    return entry.domain->Prepare(pointer, bytes, on_, gets_work ? entry.queue.get() : nullptr);
   }
   return Status();
 }

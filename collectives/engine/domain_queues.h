@@ -30,8 +30,9 @@ class DomainQueues {
   // Queue of the domain in which `pointer` lies; null: host memory.
   DomainQueue* QueueOf(const void* pointer) const;
 
-  // Sets *queue as QueueOf does, and gets its domain ready for `bytes` bytes. Errors: those of MemoryDomain::Prepare.
-  Status Prepare(const void* pointer, size_t bytes, DomainQueue** queue) const;
+  // Sets *queue as QueueOf does, and gets its domain ready for `bytes` bytes; the queue too, if it `gets_work` on them:
+  // what a call in a stream has is copied there. Errors: those of MemoryDomain::Prepare.
+  Status Prepare(const void* pointer, size_t bytes, bool gets_work, DomainQueue** queue) const;
 
   // Names the reactor in which the communicator sleeps; it outlives this object.
   void WatchIn(Reactor* reactor);

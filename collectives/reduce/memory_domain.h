@@ -30,10 +30,12 @@ class MemoryDomain : public SlotMemory {
   virtual bool Owns(const void* pointer) const = 0;
 
   // Gets ready for work on `bytes` bytes at `pointer`, which it owns, before a call is made of them: what is refused
-  // here harms nobody. Errors: kInvalidArgument when they are not all its memory, or not any more; kUnsupported when it
-  // cannot work on them, as `on` says; kSystem or kOutOfMemory of a device.
-  virtual Status Prepare(const void* pointer, size_t bytes, ReduceOn on) {
-    static_cast<void>(pointer), static_cast<void>(bytes), static_cast<void>(on);
+  // here harms nobody. `queue`, which it has opened, gets ready too, so that whoever drives it waits for no device;
+  // null: nothing will be submitted. What the queue lacks then, its first operation tells. Errors: kInvalidArgument
+  // when they are not all its memory, or not any more; kUnsupported when it cannot work on them, as `on` says; kSystem
+  // or kOutOfMemory of a device.
+  virtual Status Prepare(const void* pointer, size_t bytes, ReduceOn on, DomainQueue* queue) {
+    static_cast<void>(pointer), static_cast<void>(bytes), static_cast<void>(on), static_cast<void>(queue);
     return Status();
   }
 

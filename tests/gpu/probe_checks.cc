@@ -101,12 +101,12 @@ std::string CheckPointers(RealDevice* device) {
   if (!is_told || place.begin != cuda::ToDevice(memory) || place.bytes != kBytes)
     wrong += "the driver tells another begin or size than the allocation's";
   if (place.context != device->context()) wrong += "the memory is of another context";
-  if (device->domain()->Prepare(memory + 1, kBytes, ReduceOn::kAuto).code() != Code::kInvalidArgument)
+  if (device->domain()->Prepare(memory + 1, kBytes, ReduceOn::kAuto, nullptr).code() != Code::kInvalidArgument)
     wrong += "a buffer that ends behind its allocation is taken";
-  if (!device->domain()->Prepare(memory, kBytes, ReduceOn::kAuto).ok()) wrong += "device memory is not taken";
+  if (!device->domain()->Prepare(memory, kBytes, ReduceOn::kAuto, nullptr).ok()) wrong += "device memory is not taken";
   device->Free(memory);
   wrong += Place(*device, memory, cuda::MemoryType::kNone, "freed memory");
-  if (device->domain()->Prepare(memory, kBytes, ReduceOn::kAuto).ok()) wrong += "freed memory is taken";
+  if (device->domain()->Prepare(memory, kBytes, ReduceOn::kAuto, nullptr).ok()) wrong += "freed memory is taken";
   return wrong;
 }
 

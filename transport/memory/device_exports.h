@@ -29,6 +29,9 @@ enum class DeviceWrites : uint8_t {
 
 class DeviceExports {
  public:
+  // Why Export fails for all memory, as when the driver lacks a function; "" when it may succeed. Constant.
+  virtual std::string missing() const = 0;
+
   // Sets *range to the allocation in which all of [data, data + bytes) lies. Returns false when there is none.
   virtual bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const = 0;
 
@@ -53,6 +56,11 @@ class DeviceExports {
   virtual Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const = 0;
   // What ended such copies, so that they never get done; OK when nothing did. Errors: kSystem of the device.
   virtual Status CheckCopies(int device) const = 0;
+
+  // Takes down, for people, how links move memory of the devices where that is not the best way: "memory of GPUs over
+  // verbs: by copies: ..."; "": it is, or there are no such links any more. `links`: whose links those are, by their
+  // reactor. Each call replaces what was told of the same links.
+  virtual void TellWay(const void* links, const std::string& way) const = 0;
 
  protected:
   ~DeviceExports() = default;

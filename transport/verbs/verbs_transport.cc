@@ -176,9 +176,11 @@ Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
     ANNULUS_RETURN_IF_ERROR(hub->Open(links * LinkCompletions(), locked_bytes));
     hubs.push_back(std::move(hub));
   }
-  const DeviceExports* const exports = config_.slot_memory != nullptr ? config_.slot_memory->exports() : nullptr;
-  const auto gpus = static_cast<VerbsDeviceMemory>(config_.settings.Number("verbs_device_memory"));
-  const auto regions = std::make_shared<VerbsRegions>(hubs, config_.memory, exports, gpus, config_.rank, reads());
+  VerbsGpuMemory gpus;
+  if (config_.slot_memory != nullptr) gpus.exports = config_.slot_memory->exports();
+  gpus.wish = static_cast<VerbsDeviceMemory>(config_.settings.Number("verbs_device_memory"));
+  gpus.links = config_.reactor;
+  const auto regions = std::make_shared<VerbsRegions>(hubs, config_.memory, gpus, config_.rank, reads());
   ports->clear();
   for (size_t i = 0; i < hubs.size(); ++i) ports->push_back({hubs[i], regions, i});
   return Status();

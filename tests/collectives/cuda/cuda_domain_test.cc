@@ -260,7 +260,7 @@ TEST_F(CudaDomainTest, TicketsOfSeveralGpusAreToldApart) {
 TEST_F(CudaDomainTest, AGpuThatIsNotThereIsNamed) {
   Start({.seed = 15});
   std::byte* const nowhere = fake_->Allocate(1, kBytes);
-  const Status status = domain_->Prepare(nowhere, kBytes, ReduceOn::kAuto);
+  const Status status = domain_->Prepare(nowhere, kBytes, ReduceOn::kAuto, nullptr);
   EXPECT_EQ(status.code(), Code::kSystem);
   EXPECT_NE(status.message().find("cuDeviceGet"), std::string::npos) << status.message();
   fake_->Free(nowhere);

@@ -114,18 +114,18 @@ TEST_F(CudaNeighboursTest, WithoutItsContextTheDomainTouchesNoOther) {
 
 TEST_F(CudaNeighboursTest, WhatCannotBeWorkedOnIsRefusedBeforeThereIsWork) {
   Begin({.seed = 6});
-  ASSERT_TRUE(domain_->Prepare(memory_->data(), kCount, ReduceOn::kAuto).ok());
+  ASSERT_TRUE(domain_->Prepare(memory_->data(), kCount, ReduceOn::kAuto, nullptr).ok());
   std::byte* const second = fake_->Allocate(1, kCount);
-  EXPECT_EQ(domain_->Prepare(second, kCount, ReduceOn::kAuto).code(), Code::kSystem) << "there is no GPU 1";
+  EXPECT_EQ(domain_->Prepare(second, kCount, ReduceOn::kAuto, nullptr).code(), Code::kSystem) << "there is no GPU 1";
   Run(Sum());
   fake_->Fail("cuPointerGetAttributes", cuda::Result::kLaunchFailed, 0);
-  EXPECT_EQ(domain_->Prepare(memory_->data(), kCount, ReduceOn::kAuto).code(), Code::kSystem);
+  EXPECT_EQ(domain_->Prepare(memory_->data(), kCount, ReduceOn::kAuto, nullptr).code(), Code::kSystem);
   fake_->Free(second);
 }
 
 TEST_F(CudaNeighboursTest, MemoryOfAContextThatIsNotThePrimaryOneIsRefused) {
   Begin({.seed = 7, .other_context = true});
-  const Status status = domain_->Prepare(memory_->data(), kCount, ReduceOn::kAuto);
+  const Status status = domain_->Prepare(memory_->data(), kCount, ReduceOn::kAuto, nullptr);
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_NE(status.message().find("context"), std::string::npos) << status.message();
 }

@@ -86,6 +86,8 @@ class FakeControl {
   // Waits for all work, and lets no call in meanwhile: as a function that is loaded by its first launch.
   virtual void WaitLocked() = 0;
   virtual bool IsLocked() = 0;
+  // Threads whose calls wait to be let in.
+  virtual int LockedOut() = 0;
   // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not.
   virtual void Fail(const std::string& function, Result result, int calls) = 0;
 

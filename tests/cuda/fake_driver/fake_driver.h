@@ -86,6 +86,7 @@ class FakeDriver final : public FakeControl {
     is_locked_ = false;
   }
   bool IsLocked() override { return is_locked_; }
+  int LockedOut() override { return locked_out_; }
   bool IsCaptured(Stream stream) const { return stream != nullptr && stream == captured_; }
   void Fail(const std::string& function, Result result, int calls) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -122,7 +123,9 @@ class FakeDriver final : public FakeControl {
   // Begins a call: with the lock, and with the failure that was asked for.
   template <class Body>
   Result Call(const std::string& function, bool needs_context, Body body) {
+    ++locked_out_;
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    --locked_out_;
     const auto failure = failures_.find(function);
     if (failure != failures_.end() && failure->second.calls-- == 0) {
       const Result result = failure->second.result;
@@ -309,6 +312,7 @@ class FakeDriver final : public FakeControl {
   Stream captured_ = nullptr;
   std::function<void()> flush_;
   std::atomic<bool> is_locked_{false};
+  std::atomic<int> locked_out_{0};
 };
 
 }  // namespace annulus::cuda

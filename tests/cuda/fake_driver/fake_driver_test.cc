@@ -369,7 +369,7 @@ TEST_F(FakeDriverTest, AnOldDriverOnlyTellsWhereMemoryLies) {
   const int on_stack = 0;
   EXPECT_TRUE(domain.Owns(on_gpu));
   EXPECT_FALSE(domain.Owns(&on_stack));
-  const Status status = domain.Prepare(on_gpu, 8, ReduceOn::kAuto);
+  const Status status = domain.Prepare(on_gpu, 8, ReduceOn::kAuto, nullptr);
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_NE(status.message().find("12.4 or newer"), std::string::npos) << status.message();
   EXPECT_EQ(domain.OpenStreams(SIZE_MAX), nullptr);

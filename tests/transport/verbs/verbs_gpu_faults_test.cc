@@ -315,7 +315,7 @@ class VerbsGpuLinkTest : public RegisteredLinkTest {
       config->settings.Set("verbs_read_bytes", int64_t{1000});
     });
     data_ = gpu_.Allocate(kBytes);
-    ASSERT_TRUE(gpu_.domain()->Prepare(data_, kBytes, ReduceOn::kAuto).ok());
+    ASSERT_TRUE(gpu_.domain()->Prepare(data_, kBytes, ReduceOn::kAuto, nullptr).ok());
   }
   void TearDown() override {
     RegisteredLinkTest::TearDown();
@@ -331,7 +331,7 @@ class VerbsGpuLinkTest : public RegisteredLinkTest {
 TEST_F(VerbsGpuLinkTest, ASliceThatWasReadAsksTheDriverNothing) {
   constexpr int kRounds = 20;
   std::byte* const to = gpu_.Allocate(kBytes);
-  ASSERT_TRUE(gpu_.domain()->Prepare(to, kBytes, ReduceOn::kAuto).ok());
+  ASSERT_TRUE(gpu_.domain()->Prepare(to, kBytes, ReduceOn::kAuto, nullptr).ok());
   const auto exchange = [&] {
     const Recv* const recv = Expect(to);
     const Send* const send = Post(data_, kSlotBytes);

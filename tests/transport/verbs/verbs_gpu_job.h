@@ -114,6 +114,11 @@ class VerbsGpuJob : public ::testing::Test {
     Free(data);
   }
 
+  // As annulus_comm_device tells it of the process's GPUs.
+  CudaReport ReportOf(const std::unique_ptr<Communicator>& comm) const {
+    return static_cast<CudaDomain*>(gpu_->domain())->Report(comm->options().device_reduce, comm->links());
+  }
+
   // What is logged meanwhile at the level info.
   template <class Body>
   static std::string LogOf(const Body& body) {

@@ -166,6 +166,43 @@ TEST(VerbsJobTest, SumsInMoreRegisteredMemoryThanDevicesKnow) {
   ExpectNoMistakes();
 }
 
+// Whatever a call has asked of a link before it sent: regions that it used make room for others afterwards.
+TEST(VerbsJobTest, RegionsOfCallsThatAreOverMakeRoom) {
+  constexpr int kRanks = 3;
+  constexpr size_t kCount = 6 * 40'000;
+  for (const char* algorithm : {"auto", "ring", "two_hop"}) {
+    SCOPED_TRACE(algorithm);
+    MemoryRegistry registry;
+    ClusterConfig config = Ranks(kRanks);
+    config.algorithm = algorithm;
+    std::atomic<uint64_t> before = 0;
+    const auto body = [&](const std::unique_ptr<Communicator>& comm) {
+      void* memory[2] = {};
+      for (void*& each : memory) ASSERT_TRUE(registry.Allocate(kCount * sizeof(float), &each).ok());
+      const auto sum = [&](void* data) {
+        std::fill_n(static_cast<float*>(data), kCount, 1.0F);
+        EXPECT_EQ(annulus_allreduce(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+        EXPECT_EQ(std::count(static_cast<float*>(data), static_cast<float*>(data) + kCount, 3.0F),
+                  static_cast<ptrdiff_t>(kCount));
+      };
+      for (int i = 0; i < 3; ++i) sum(memory[0]);
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      if (comm->rank() == 0) {
+        before = SimulatedVerbs::Counts().registrations;
+        SimulatedVerbs::SetMachine({.most_registered_bytes = SimulatedVerbs::Counts().registered_bytes});
+      }
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      for (int i = 0; i < 12; ++i) sum(memory[1]);
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      for (void* const each : memory) EXPECT_TRUE(registry.Free(each).ok());
+    };
+    RunJob(config, body, &registry);
+    EXPECT_GE(SimulatedVerbs::Counts().registrations - before, static_cast<uint64_t>(kRanks));
+    SimulatedVerbs::SetMachine({});
+  }
+  ExpectNoMistakes();
+}
+
 // Broadcasts, allgathers and the second half of allreduces by the ring: results go from one rank's memory to the next
 // one's, and no slot is used.
 TEST(VerbsJobTest, ResultsGoFromRegisteredMemoryToRegisteredMemory) {

@@ -59,6 +59,8 @@ class Programs:
         self.perf = self.program + " -w 1 --limit 0"
         self.contract = os.path.join(folder, "tests/transport/verbs/verbs_device_contract")
         self.stream = os.path.join(folder, "tests/verbs/lab/verbs_stream")
+        self.gpus = os.path.join(folder, "tests/verbs/lab/verbs_gpus")
+        self.driver = os.path.join(folder, "tests/cuda/fake_driver/libcuda.so.1")
 
     @staticmethod
     def rank(index, size, command, host=guests.address(0), key="the-key-of-the-verbs-lab"):
@@ -99,6 +101,10 @@ class Programs:
         counter = "/sys/class/infiniband/$each/ports/1/hw_counters/sent_pkts"
         counts = f"for each in rxe0 rxe1; do\necho $each sent $(cat {counter}) packets\n[ $(cat {counter}) -ge 1000 ] || exit 8\ndone\n"
         return second + device + ports + job + counts + "rdma link delete rxe1\nip link del eth1\n"
+
+    def device_memory(self):
+        """A job whose buffers lie in the memory of a GPU, which the device here does not take: the GPU copies its slices."""
+        return f"ANNULUS_TRANSPORT=verbs ANNULUS_LOG=info {self.launcher} -np 2 {self.gpus} {self.driver}\n"
 
     def refused(self):
         return f"ANNULUS_TRANSPORT=verbs {self.launcher} -np 2 {self.perf} -b 8 -e 8 && exit 1; exit 0\n"
@@ -227,12 +233,17 @@ class Programs:
 
 def of_one_guest(run):
     """Cases of one guest with several ranks."""
+    refusal = "verbs: rxe0, port 1"
+    copied = ["rank 0: results on Fake GPU (sm_90) are right", "rank 1: results on Fake GPU (sm_90) are right"]
+    copied += [f"memory of GPUs over verbs: by copies: {refusal}"]
+    copied += [f"some memory of GPUs goes through host memory, by a copy: {refusal}"]
     return [
         Case("contract", [run.contract + "\n"], 10 << 20, ["[  PASSED  ]"]),
         Case("collectives", [run.all_collectives()], 2 << 20, ["wrong elements: 0", "limit: RDMA: every rank writes"]),
         Case("algorithms", [run.algorithms()], 2 << 20, ["wrong elements: 0"]),
         Case("packet_sizes", [run.packet_sizes()], 4 << 20, ["wrong elements: 0", "MTU 1024", "MTU 4096"]),
         Case("two_devices", [run.two_devices()], 4 << 20, ["wrong elements: 0", "rxe0, port 1", "and rxe1, port 1"]),
+        Case("device_memory", [run.device_memory()], 4 << 20, copied),
         Case("locked_memory", [run.little_memory()], 0, ["the limit on locked memory"]),
         Case("kernel_tls", [run.kernel_tls()], 0, ["Annulus, ANNULUS_ENCRYPT=required: the kernel seals 0 and opens 0"]),
         Case("wrong_key", [run.wrong_key()], 0, ["authentication failed"]),

@@ -4,8 +4,8 @@
   verbs_lab.py --bin FOLDER [--only NAME] [--counts FILE]
   verbs_lab.py --bin FOLDER --bench
 
-FOLDER holds annulus-run, annulus-perf and verbs_device_contract as bazel-bin does. Each case must pass and must also
-have sent its data by the RDMA device, unless it is about TCP: the device's own counters show a job that went over TCP unnoticed.
+FOLDER holds annulus-run, annulus-perf, verbs_device_contract, verbs_gpus and the stand-in for CUDA's driver as bazel-bin
+does. Each case must pass and must also have sent its data by the RDMA device, unless it is about TCP: the device's own counters show a job that went over TCP unnoticed.
 The case long_paused_host, of two minutes, runs only by name. --bench measures one link beside ib_write_bw and ib_write_lat of the
 package perftest, and needs verbs_stream (tests/verbs/lab) there too.
 Exit status: 0 all passed, 1 some failed, 77 there can be no lab here.

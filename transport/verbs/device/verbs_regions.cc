@@ -20,8 +20,11 @@ namespace {
 // some 50 us for 256.
 constexpr Nanoseconds kSweepInterval = kSecond;
 
-bool CanUseGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs) {
-  return std::ranges::all_of(hubs, [](const auto& hub) { return hub->api().reg_dmabuf_mr != nullptr; });
+// Why no memory of GPUs is used without a copy; "" when it may be.
+std::string WhyNoGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs, const VerbsGpuMemory& gpus) {
+  if (gpus.wish == VerbsDeviceMemory::kOff) return "ANNULUS_VERBS_DEVICE_MEMORY is off";
+  const bool can_take = std::ranges::all_of(hubs, [](const auto& hub) { return hub->api().reg_dmabuf_mr != nullptr; });
+  return can_take ? gpus.exports->missing() : "libibverbs is older than that of rdma-core 34";
 }
 
 bool Overlap(const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_bytes) {
@@ -31,23 +34,21 @@ bool Overlap(const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_by
 }  // namespace
 
 VerbsRegions::VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
-                           const DeviceExports* exports, VerbsDeviceMemory gpus, int rank, bool reads)
+                           const VerbsGpuMemory& gpus, int rank, bool reads)
     : hubs_(std::move(hubs)), registry_(registry), rank_(rank), reads_(reads), maker_(getpid()) {
-  gpus_.wish = gpus;
-  if (exports != nullptr && gpus == VerbsDeviceMemory::kOff) {
-    gpus_.text = "by copies: ANNULUS_VERBS_DEVICE_MEMORY is off";
-  } else if (exports != nullptr && !CanUseGpus(hubs_)) {
-    gpus_.text = "by copies: libibverbs is older than that of rdma-core 34";
-  } else if (exports != nullptr) {
-    gpus_.exports = exports;
-    gpus_.text = "not used yet";
-  }
   ANNULUS_CHECK(hubs_.size() <= kMostVerbsPorts);
+  gpus_.given = gpus;
+  if (gpus.exports != nullptr) {
+    const std::string why = WhyNoGpus(hubs_, gpus);
+    if (why.empty()) gpus_.exports = gpus.exports;
+    TellGpus(&gpus_.copied, why);
+  }
   if (registry_ != nullptr) registry_->AddHolder(this);
 }
 
 VerbsRegions::~VerbsRegions() {
   if (registry_ != nullptr) registry_->RemoveHolder(this);
+  if (gpus_.given.exports != nullptr) gpus_.given.exports->TellWay(gpus_.given.links, "");
   for (Entry& entry : entries_) Deregister(&entry);
   if (num_dropped_ == 0) return;
   Log(LogLevel::kInfo, rank_, "%llu times a region of memory made room for another one on RDMA devices",
@@ -97,13 +98,20 @@ void VerbsRegions::SweepByClock() {
 }
 
 std::string VerbsRegions::GpusText() {
+  if (gpus_.given.exports == nullptr) return "";
   const std::lock_guard lock(mutex_);
-  return gpus_.text;
+  if (gpus_.copied.empty()) return gpus_.straight.empty() ? "not used yet" : gpus_.straight;
+  return (gpus_.straight.empty() ? "" : gpus_.straight + "; some ") + "by copies: " + gpus_.copied;
 }
 
-void VerbsRegions::TellGpus(std::string text) {
-  const std::lock_guard lock(mutex_);
-  gpus_.text = std::move(text);
+void VerbsRegions::TellGpus(std::string* part, std::string text) {
+  bool is_best = false;
+  {
+    const std::lock_guard lock(mutex_);
+    *part = std::move(text);
+    is_best = gpus_.copied.empty() && !gpus_.straight.empty();
+  }
+  gpus_.given.exports->TellWay(gpus_.given.links, is_best ? "" : "memory of GPUs over verbs: " + GpusText());
 }
 
 VerbsUse VerbsRegions::Acquire(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
@@ -197,6 +205,7 @@ bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
   known->lacks_memory = asked.code() == Code::kOutOfMemory && KnowsOthers(*known);
   if (asked.ok()) return true;
   if (known->lacks_memory) {
+    if (known->is_gpus) TellGpus(&gpus_.copied, asked.message());
     if (is_due) known->copied_bytes = 0;
     return false;
   }
@@ -212,7 +221,7 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
   std::string near;
   if (known->is_gpus && !IsNear(port, *known, &near)) return {Code::kUnsupported, near};
   ANNULUS_RETURN_IF_ERROR(AskFor(port, *known, &region));
-  if (known->is_gpus) TellGpus("without a copy" + near);
+  if (known->is_gpus) TellGpus(&gpus_.straight, "without a copy" + near);
   if (!known->is_gpus) ShareWithChildren(hubs_[port]->api(), known->begin, known->bytes);
   const DeviceWrites writes = known->is_gpus ? gpus_.exports->WritesTo(known->device) : DeviceWrites::kSeen;
   if (writes == DeviceWrites::kHidden) {
@@ -256,7 +265,7 @@ bool VerbsRegions::IsNear(size_t port, const Known& known, std::string* text) co
   const VerbsDevice& device = hubs_[port]->device();
   const VerbsDistance distance = DistanceOf(*device.context()->device, gpus_.exports->PciAddress(known.device));
   if (!distance.text.empty()) *text = ": GPU and card are " + distance.text;
-  if (!distance.is_far || gpus_.wish != VerbsDeviceMemory::kAuto) return true;
+  if (!distance.is_far || gpus_.given.wish != VerbsDeviceMemory::kAuto) return true;
   *text = "GPU " + std::to_string(known.device) + " and " + device.Describe() + " are " + distance.text +
           " (ANNULUS_VERBS_DEVICE_MEMORY=on uses it all the same)";
   return false;
@@ -265,9 +274,9 @@ bool VerbsRegions::IsNear(size_t port, const Known& known, std::string* text) co
 // Most machines take no memory of GPUs, and nobody has asked for it unless the setting says so.
 void VerbsRegions::NoteRefusal(const Known& known, const std::string& why) {
   if (known.is_gpus) {
-    TellGpus("by copies: " + why);
+    TellGpus(&gpus_.copied, why);
     if (!gpus_.noted.insert(known.device).second) return;
-    Log(gpus_.wish == VerbsDeviceMemory::kOn ? LogLevel::kWarn : LogLevel::kInfo, rank_,
+    Log(gpus_.given.wish == VerbsDeviceMemory::kOn ? LogLevel::kWarn : LogLevel::kInfo, rank_,
         "some memory of GPUs goes through host memory, by a copy: %s", why.c_str());
     return;
   }

@@ -56,6 +56,13 @@ struct VerbsPromise {
   uint64_t id = 0;
 };
 
+// The memory of GPUs.
+struct VerbsGpuMemory {
+  const DeviceExports* exports = nullptr;  // Null: there is none.
+  VerbsDeviceMemory wish = VerbsDeviceMemory::kAuto;
+  const void* links = nullptr;  // As DeviceExports::TellWay takes it.
+};
+
 class VerbsRegions;
 
 // The regions of a communicator, as the device of one port knows them. The pointer outlives it; null: there are none.
@@ -71,11 +78,10 @@ class VerbsRegions final : private MemoryHolder {
   // Most regions that the devices know at a time; what lies in others goes through slots.
   static constexpr size_t kMost = 256;
 
-  // `hubs`: one for each port. `registry` and `exports` outlive it; null: there is no such memory. `gpus`: whether that
-  // of GPUs is used. `rank` is for the log. `reads`: peers read in the regions, and what is read from theirs is written
-  // to registered memory.
-  VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
-               const DeviceExports* exports, VerbsDeviceMemory gpus, int rank, bool reads);
+  // `hubs`: one for each port. `registry` and what `gpus` names outlive it; null: there is no such memory. `rank` is
+  // for the log. `reads`: peers read in the regions, and what is read from theirs is written to registered memory.
+  VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry, const VerbsGpuMemory& gpus,
+               int rank, bool reads);
   ~VerbsRegions();
   VerbsRegions(const VerbsRegions&) = delete;
   VerbsRegions& operator=(const VerbsRegions&) = delete;
@@ -108,7 +114,8 @@ class VerbsRegions final : private MemoryHolder {
 
   // Whether Acquire and AcquireLanding may succeed for memory of GPUs, by the libraries at hand and the setting.
   bool may_use_gpus() const { return gpus_.exports != nullptr; }
-  // How memory of GPUs is used by now: "without a copy", "by copies: ..."; "" where there is none. Any thread.
+  // How memory of GPUs is used by now: "without a copy", "by copies: ...", or some so and some so; "" where there is
+  // none. Any thread.
   std::string GpusText();
   // Drops what GPUs have freed, if it is time to. For whoever drives a link, often.
   void SweepIfDue() {
@@ -148,14 +155,16 @@ class VerbsRegions final : private MemoryHolder {
     std::array<ibv_mr*, kMostVerbsPorts> regions{};  // Guarded by mutex_, as id is for others than the driver.
   };
   struct Gpus {
-    const DeviceExports* exports = nullptr;  // Null: there is no such memory, or it is not used.
-    VerbsDeviceMemory wish = VerbsDeviceMemory::kAuto;
-    std::map<int, VerbsPortSet> refused;  // By number of the GPU: ports whose devices take none of its memory.
-    std::set<int> noted;                  // GPUs of which a refusal was logged.
-    std::vector<Known> known;             // Allocations that were asked for.
+    VerbsGpuMemory given;
+    const DeviceExports* exports = nullptr;  // Those given; null: there is no such memory, or it is not used.
+    std::map<int, VerbsPortSet> refused;     // By number of the GPU: ports whose devices take none of its memory.
+    std::set<int> noted;                     // GPUs of which a refusal was logged.
+    std::vector<Known> known;                // Allocations that were asked for.
     uint32_t rounds = 0;
     Nanoseconds next_sweep = 0;
-    std::string text;  // As GpusText; guarded by mutex_.
+    // What is moved without a copy, and by copies, as GpusText tells it; "": nothing so far. Guarded by mutex_.
+    std::string straight;
+    std::string copied;
   };
 
   void Forget(uint64_t id) override;
@@ -166,7 +175,8 @@ class VerbsRegions final : private MemoryHolder {
   // Forgets what has been freed: what `with` lies over, and all that the devices know and no request names.
   void ForgetFreed(const DeviceRange& with);
   void SweepByClock();
-  void TellGpus(std::string text);
+  // Some memory of GPUs is moved so from now on. `part`: straight or copied, of gpus_.
+  void TellGpus(std::string* part, std::string text);
   // Whether card and GPU are near enough; how near, or why not, in *text.
   bool IsNear(size_t port, const Known& known, std::string* text) const;
   void Refresh();
