@@ -24,6 +24,12 @@ std::vector<std::byte> Data(int number) {
   return data;
 }
 
+// Whether that many bytes could be copied from there.
+bool Copies(ShmPeerMemory* memory, std::byte* to, const std::byte* from) {
+  const ShmPeerMemory::Part part = {to, reinterpret_cast<uintptr_t>(from), kBytes};
+  return memory->Read({&part, 1});
+}
+
 class ShmLoansTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -344,11 +350,11 @@ TEST(ShmPeerMemory, ReadsOnlyAProcessWithTheNonce) {
   ASSERT_TRUE(memory.works());
   const std::vector<std::byte> from = Data(1);
   std::vector<std::byte> to(kBytes);
-  EXPECT_TRUE(memory.Read(to.data(), reinterpret_cast<uintptr_t>(from.data()), kBytes));
+  EXPECT_TRUE(Copies(&memory, to.data(), from.data()));
   EXPECT_EQ(from, to);
-  EXPECT_FALSE(memory.Read(to.data(), 16, kBytes));
+  EXPECT_FALSE(Copies(&memory, to.data(), reinterpret_cast<std::byte*>(16)));
   EXPECT_FALSE(memory.works());
-  EXPECT_FALSE(memory.Read(to.data(), reinterpret_cast<uintptr_t>(from.data()), kBytes)) << "tried again";
+  EXPECT_FALSE(Copies(&memory, to.data(), from.data())) << "tried again";
 }
 
 TEST(ShmPeerMemory, AProcessThatIsGoneIsNotRead) {
@@ -361,8 +367,8 @@ TEST(ShmPeerMemory, AProcessThatIsGoneIsNotRead) {
     if (!memory.works()) GTEST_SKIP() << "processes may not read each other here";
     EXPECT_EQ(Swap(child.channel(), "end"), "here");
     EXPECT_EQ(child.Wait(DeadlineAfter(kContractPatience)), 0);
-    std::byte to{};
-    EXPECT_FALSE(memory.Read(&to, reinterpret_cast<uintptr_t>(&gone), 1));
+    std::vector<std::byte> to(kBytes);
+    EXPECT_FALSE(Copies(&memory, to.data(), to.data()));
   }
   EXPECT_FALSE(ShmPeerMemory(gone, reinterpret_cast<uintptr_t>(&nonce), nonce).works());
 }
