@@ -106,6 +106,7 @@ Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t byt
 bool ShmEndpoint::TakeInto(std::byte* to) {
   bool told = false;
   const bool taken = receiver_.TakeLent(to, &told);
+  if (taken) sender_.PrepareNext();
   bell_.Owe(told);
   return taken;
 }

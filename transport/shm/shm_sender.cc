@@ -111,6 +111,7 @@ Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   slots_[slot].state = in_place ? State::kInPlace : State::kLoan;
   slots_[slot].place = place;
   if (is_lent) loan_.next = nullptr;
+  loan_.is_latest = is_lent;
   if (!in_place) shared_.claims[slot].state.store(ShmClaimState::kOffered, std::memory_order_relaxed);
   send->cookie = kTied | slot;
   return Status();
@@ -134,6 +135,7 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
 bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
   if (!MayPublish(fault)) return false;
   prepared_bytes_ = 0;
+  loan_.is_latest = false;
   if (bytes <= ShmDescriptor::kPayloadBytes) {
     if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
     Announce(tag, kShmInline, bytes);

@@ -49,7 +49,7 @@ class ShmSender {
     return kMicrosecond + static_cast<Nanoseconds>(bytes / kBytesPerNanosecond);
   }
   // Time between looks at a claim while the peer reads: each takes the line from the peer, which is to write it.
-  static constexpr Nanoseconds PauseWhileRead(size_t bytes) { return static_cast<Nanoseconds>(bytes / 64); }
+  static constexpr Nanoseconds PauseWhileRead(size_t bytes) { return static_cast<Nanoseconds>(bytes / 128); }
   // Whether the next Post accepts this memory, which is not a slot, to be lent.
   bool Lends(const std::byte* data, size_t bytes) {
     if (bytes < kLeastLent || bytes > shared_.slot_bytes || TakesInPlace(data, bytes)) return false;
@@ -85,9 +85,10 @@ class ShmSender {
   bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
 
   // Prefetches for writing what the next slice probably needs, which the peer has read long ago: a descriptor and, if
-  // the latest short slice went by a slot, the beginning of one.
+  // the latest short slice went by a slot, the beginning of one, or if the latest slice was lent, a claim.
   void PrepareNext() {
     PrefetchForWriting(&NextDescriptor());
+    if (num_free_ > 0 && loan_.is_latest) PrefetchForWriting(&shared_.claims[free_[first_free_]]);
     if (prepared_bytes_ == 0 || num_free_ == 0) return;
     const uint32_t next = free_[first_free_];
     slots_[next].read_bytes = 0;  // Its lines are here, so TimeRewrite would learn nothing.
@@ -186,6 +187,7 @@ class ShmSender {
     const std::byte* next = nullptr;  // Memory that the next Post lends; null: none.
     size_t next_bytes = 0;
     bool is_late = false;           // The peer did not come in time.
+    bool is_latest = false;         // The latest send was lent.
     const Send* awaited = nullptr;  // The lent slice that everything waits for; null: none does.
     Nanoseconds since = 0;          // Since when it does.
     Nanoseconds look_at = 0;        // When to look at its claim again.
