@@ -73,10 +73,11 @@ std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArgu
 }
 
 void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
+  const CallArguments& a = request.arguments;
+  int looks = MessageLooks(a.root, a.count * TypeBytes(a.type));  // Whoever drives may write there.
   EndBegun(turn, BegunPolls());
   turn->End();
-  const CallArguments& a = request.arguments;
-  for (int looks = MessageLooks(a.root, a.count * TypeBytes(a.type)); looks > 1; --looks) {
+  for (; looks > 1; --looks) {
     if (request.IsDone() || queue_->IsWanted()) return;
     CallQueue::Turn next(queue_, CallQueue::Turn::OnlyLock());
     if (!next.MayDriveMessages() || failures_->ended()) return;
@@ -227,9 +228,9 @@ std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request*
     requests_->MarkDone(each, Code::kOk);  // As in EndsAtOnce.
     any = true;
   }
-  // Whoever waits for a receive has no need of a send's end yet.
-  if (!request->done)
-    EndBegun(turn, request->arguments.kind == CollectiveKind::kRecv ? 1 : std::min(polls, BegunPolls()));
+  // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.
+  const bool needs_end = !request->done && request->arguments.kind != CollectiveKind::kRecv;
+  EndBegun(turn, needs_end ? std::min(polls, BegunPolls()) : 1);
   const bool is_done = request->done;
   turn->End();
   if (any) queue_->AnnounceEnd();

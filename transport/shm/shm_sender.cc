@@ -112,6 +112,7 @@ Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   slots_[slot].place = place;
   if (is_lent) loan_.next = nullptr;
   loan_.is_latest = is_lent;
+  prepared_bytes_ = 0;
   if (!in_place) shared_.claims[slot].state.store(ShmClaimState::kOffered, std::memory_order_relaxed);
   send->cookie = kTied | slot;
   return Status();

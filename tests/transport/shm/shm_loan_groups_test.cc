@@ -106,7 +106,7 @@ TEST_F(ShmLoansTest, AWithdrawalDuringARead) {
       static_cast<void>(Progress(1));
     });
     while (!begins) continue;
-    for (volatile int i = 0; i < round * 50; i = i + 1) continue;
+    for (std::atomic<int> i{0}; i < round * 20; ++i) continue;
     in_place(0).Withdraw();
     const std::vector<std::byte> kept = memory_;
     std::ranges::fill(memory_, std::byte{99});
