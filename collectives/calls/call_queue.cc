@@ -93,7 +93,10 @@ void CallQueue::AddedWork() {
   AddNews();
   ++watch_.activity;
   ++watch_.queued;
-  if (is_driving_) return config_.nudge();  // The end of that turn wakes the progress thread, if it sleeps.
+  if (is_driving_) {  // The end of that turn wakes the progress thread, if it sleeps.
+    if (!IsDrivenByThisThread()) config_.nudge();
+    return;
+  }
   if (watch_.is_asleep) watch_.wakes.notify_one();
 }
 

@@ -80,10 +80,12 @@ class CallQueue {
       queue_->NumberFirst();
       return true;
     }
-    // As CallQueue::Add, where the queue is not stopping. AddMessage announces the message too.
+    // As CallQueue::Add, where the queue is not stopping. AddMessage announces the message too; KeepMessage does not,
+    // since this thread will not leave it alone.
     void Add(Request* request) { queue_->AddHeld(request); }
+    void KeepMessage(Request* message) { queue_->messages_.push_back(message); }
     void AddMessage(Request* message) {
-      queue_->messages_.push_back(message);
+      KeepMessage(message);
       queue_->AddedWork();
     }
     // Counts a call that has ended and is not queued.
@@ -121,6 +123,10 @@ class CallQueue {
     }
     // The first queued message, null if there is none. Request::next leads on.
     Request* FirstMessage() const { return queue_->messages_.front(); }
+    // Has the threads that wait ask again, as CallQueue::AnnounceEnd.
+    void AnnounceEnd() {
+      if (queue_->helpers_.load() > 0) queue_->ended_.notify_all();
+    }
     // Counts and removes a queued message, which has ended in this short turn.
     void RemoveMessage(Request* message);
     // Counts the call of this turn, and gives the turn back. Inline, for the smallest calls.

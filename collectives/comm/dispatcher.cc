@@ -180,9 +180,11 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     const CollectiveKind kind = request->arguments.kind;
     if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
     if (timeout_ms == 0) return WaitMessageAgain(&turn, request, 1);
-    const CallArguments& a = request->arguments;
+    const auto is_own = [request](const void* cookie) {
+      return cookie == request || static_cast<const Request*>(cookie)->group == request;
+    };
     const bool may_look = turn.MayDriveMessages() && !by_priority() && !failures_->ended() &&
-                          ++looks < MessageLooks(a.root, a.count * TypeBytes(a.type)) && driver_.MayLookAgain(request);
+                          ++looks < MessageLooksFor(turn, *request) && driver_.MayLookAgain(is_own);
     const std::optional<Code> code = WaitMessageAgain(&turn, request, MessagePolls());
     if (code || !may_look || queue_->IsWanted()) return code;
   }

@@ -142,6 +142,10 @@ class Dispatcher {
   Code EndAtOnce(CallQueue::Turn* turn, const CallArguments& given);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once, or lends it.
   std::optional<Code> SendAtOnce(CallQueue::Turn* turn, const CallArguments& given);
+  // Looks for the end of a message that was begun at once, for about as long as it takes, and gives the turn back.
+  void AwaitBegun(CallQueue::Turn* turn, const Request& request);
+  // Ends such messages, as far as they have come. Returns whether any has ended.
+  bool EndBegun(CallQueue::Turn* turn, int polls);
   bool SharesMemory(int peer) const;
   // Whether a message to be sent is over once it has moved at once.
   bool SendsWhole(const Message& message) const;
@@ -151,6 +155,8 @@ class Dispatcher {
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
   // an answer takes. A rank that shares its core with its peer looks only once.
   int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }
+  // The same for the end of one that was begun: such a poll moves the link.
+  int BegunPolls() const { return setup_->wait_policy().spin == 0 ? 1 : 8; }
   // Number of such looks in a row, with the lock given back in between and only while nothing else is to be driven: 4
   // us or so, and more for a large message. That is what an answer takes from a far processor; the long way costs more.
   static constexpr int kMostMessageLooks = 8;
@@ -160,6 +166,8 @@ class Dispatcher {
     if (peer < 0 || bytes > kMostBytesLookedFor || setup_->wait_policy().spin == 0 || !SharesMemory(peer)) return 1;
     return kMostMessageLooks + static_cast<int>(bytes / kBytesPerLook);
   }
+  // The same for a request: for all messages of a group, and 1 where others of another peer or transport are queued.
+  int MessageLooksFor(const CallQueue::Turn& turn, const Request& request) const;
   Request* QueueMessage(const CallArguments& arguments);
   // Marks the request as done, and tells those who wait.
   void Finish(Request* request, Code code);

@@ -34,13 +34,16 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   if (given.priority() != 0 || given.agree_first() || given.tag() != 0) return std::nullopt;
   if (!IsGoodMessage(given)) return std::nullopt;
   const Message message = MessageOf(given);
+  const auto is_own = [](const void*) { return false; };
   int looks = message.sends ? 1 : MessageLooks(message.peer, BytesOf(message));
   for (;; --looks) {
     CallQueue::Turn turn(queue_);
     if (!turn || failures_->ended()) return std::nullopt;
     if (message.sends && !SendsWhole(message)) return SendAtOnce(&turn, given);
-    if (driver_.MoveAtOnce(message, MessagePolls()) == AtOnce::kDone) return EndAtOnce(&turn, given);
-    if (looks == 1 || !driver_.MayLookAgain(nullptr) || queue_->IsWanted()) return std::nullopt;
+    const AtOnce moved = driver_.MoveAtOnce(message, MessagePolls());
+    EndBegun(&turn, 1);
+    if (moved == AtOnce::kDone) return EndAtOnce(&turn, given);
+    if (looks == 1 || !driver_.MayLookAgain(is_own) || queue_->IsWanted()) return std::nullopt;
   }
 }
 
@@ -58,8 +61,8 @@ std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArgu
   message.timeout = given.timeout();
   const AtOnce moved = driver_.MoveAtOnce(message, 0);
   if (moved == AtOnce::kBegun) {
-    turn->AddMessage(request);
-    turn->End();
+    turn->KeepMessage(request);
+    AwaitBegun(turn, *request);
     Help(request, kNoDeadline);
     return requests_->Release(request).code();
   }
@@ -67,6 +70,31 @@ std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArgu
   if (moved == AtOnce::kNo) return std::nullopt;
   turn->EndCall(given, Code::kOk);
   return Code::kOk;
+}
+
+void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
+  const CallArguments& a = request.arguments;
+  int looks = MessageLooks(a.root, a.count * TypeBytes(a.type));  // Whoever drives may write there.
+  EndBegun(turn, BegunPolls());
+  turn->End();
+  for (; looks > 1; --looks) {
+    if (request.IsDone() || queue_->IsWanted()) return;
+    CallQueue::Turn next(queue_, CallQueue::Turn::OnlyLock());
+    if (!next.MayDriveMessages() || failures_->ended()) return;
+    EndBegun(&next, BegunPolls());
+  }
+}
+
+bool Dispatcher::EndBegun(CallQueue::Turn* turn, int polls) {
+  bool any = false;
+  while (void* const cookie = driver_.EndBegun(polls)) {
+    Request* const ended = static_cast<Request*>(cookie);
+    turn->RemoveMessage(ended);
+    requests_->MarkDone(ended, Code::kOk);
+    any = true;
+  }
+  if (any) turn->AnnounceEnd();
+  return any;
 }
 
 bool Dispatcher::SharesMemory(int peer) const {
@@ -172,6 +200,21 @@ bool Dispatcher::EndsAtOnce(Request* message) {
   return true;
 }
 
+int Dispatcher::MessageLooksFor(const CallQueue::Turn& turn, const Request& request) const {
+  const CallArguments& a = request.arguments;
+  if (IsMessage(a.kind)) return MessageLooks(a.root, a.count * TypeBytes(a.type));
+  int most = 1;
+  size_t left = kMostLooks;
+  for (const Request* each = turn.FirstMessage(); each != nullptr && left > 0; each = each->next, --left) {
+    if (each->group != &request) continue;
+    const CallArguments& one = each->arguments;
+    const int looks = MessageLooks(one.root, one.count * TypeBytes(one.type));
+    if (looks == 1) return 1;
+    most = std::max(most, looks);
+  }
+  return most;
+}
+
 std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls) {
   if (by_priority() || !turn->MayDriveMessages() || failures_->ended()) return std::nullopt;
   const bool is_group = !IsMessage(request->arguments.kind);
@@ -185,6 +228,9 @@ std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request*
     requests_->MarkDone(each, Code::kOk);  // As in EndsAtOnce.
     any = true;
   }
+  // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.
+  const bool needs_end = !request->done && request->arguments.kind != CollectiveKind::kRecv;
+  EndBegun(turn, needs_end ? std::min(polls, BegunPolls()) : 1);
   const bool is_done = request->done;
   turn->End();
   if (any) queue_->AnnounceEnd();

@@ -94,6 +94,16 @@ AtOnce Driver::MoveOrPost(const Message& message, bool has_room) {
   return MoveMessage([&] { return messages_->MoveOrPost(message, moves, has_room); });
 }
 
+void* Driver::EndBegun(int polls) {
+  void* ended = nullptr;
+  if (!MayMoveAtOnce() || !messages_->HasOnlyBegun()) return ended;
+  MoveMessage([&] {
+    while (ended == nullptr && polls-- > 0) ended = messages_->EndBegun();
+    return ended == nullptr ? AtOnce::kNo : AtOnce::kDone;
+  });
+  return ended;
+}
+
 bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {
   const Nanoseconds begin = Now();
   drive_ = Drive();

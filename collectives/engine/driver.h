@@ -61,15 +61,20 @@ class Driver {
 
   // Whether the next functions may do anything but post.
   bool MayMoveAtOnce() const { return !Stopped() && monitor_->trace() == nullptr; }
-  // Whether nothing else would have to be driven meanwhile, so that a message (null: one that is not posted) may be
-  // looked for again and again.
-  bool MayLookAgain(const void* cookie) const { return MayMoveAtOnce() && !messages_->HasOthers(cookie); }
+  // Whether nothing else would have to be driven meanwhile, so that messages may be looked for again and again: those
+  // that are posted and whose cookies `is_own` accepts, and one that is not posted.
+  template <class IsOwn>
+  bool MayLookAgain(IsOwn is_own) const {
+    return MayMoveAtOnce() && !messages_->HasOthersThan(is_own);
+  }
   // As Messages::MoveAtOnce and MovePostedAtOnce. Does nothing while a timeline is kept, and now and then while there
   // are other messages, so that those move too.
   AtOnce MoveAtOnce(const Message& message, int polls);
   AtOnce MovePostedAtOnce(const void* cookie, int polls);
   // As Messages::MoveOrPost.
   AtOnce MoveOrPost(const Message& message, bool has_room);
+  // As Messages::EndBegun, tried up to `polls` times.
+  void* EndBegun(int polls);
 
   // Moves messages until patience.is_over, which is not null. Returns false when it failed, as Run does.
   bool RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict);

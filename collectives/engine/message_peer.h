@@ -25,6 +25,9 @@ class MessagePeer final : private SliceNotes {
   // Whether there is something to drive, receives from any rank apart.
   bool busy() const { return sender_.busy() || receiver_.busy() || (loss_.ok() && receiver_.is_arriving()); }
 
+  // Whether all that there is to do is to end a message that was begun at once.
+  bool has_only_begun() const { return sender_.has_only_begun() && receiver_.is_idle() && loss_.ok(); }
+
   // Moves what can be moved. Sets *moved when something changed. Errors: what has come is wrong, or the link is lost
   // and something needs it.
   Status Progress(bool* moved);

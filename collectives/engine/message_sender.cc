@@ -43,7 +43,16 @@ AtOnce MessageSender::SendAtOnce(const Message& message) {
   SetNextDeadline(0);
   work_.call = call;
   is_idle_ = false;
+  has_begun_ = true;
   return moved;
+}
+
+void* MessageSender::EndBegun() {
+  bool moved = false;
+  if (!runner_.Advance(&moved).ok() || !runner_.done()) return nullptr;
+  void* const cookie = TakeSent().message.cookie;
+  UpdateIdle();
+  return cookie;
 }
 
 uint32_t MessageSender::NextGrant() {
@@ -161,14 +170,18 @@ void MessageSender::StartCurrent() {
   runner_.Start(ParamsOf(context_, current.message), &work_, nullptr);
 }
 
-void MessageSender::Finish() {
-  const QueuedMessage& current = lists_.current.front();
-  TraceMessage(context_, current);
-  void* const cookie = current.message.cookie;
-  const int32_t tag = current.tag;
+QueuedMessage MessageSender::TakeSent() {
+  const QueuedMessage sent = lists_.current.front();
+  TraceMessage(context_, sent);
   context_.shared->pool.Recycle(&lists_.current);
-  SetNextDeadline(tag);
-  context_.config->done(cookie, context_.peer, tag);
+  has_begun_ = false;
+  SetNextDeadline(sent.tag);
+  return sent;
+}
+
+void MessageSender::Finish() {
+  const QueuedMessage sent = TakeSent();
+  context_.config->done(sent.message.cookie, context_.peer, sent.tag);
 }
 
 bool MessageSender::AwaitsStream() const { return !lists_.queue.empty() && !lists_.queue.front().message.IsReady(); }

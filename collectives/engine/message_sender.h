@@ -32,6 +32,13 @@ class MessageSender {
   void Post(const Message& message);
   // As Messages::MoveAtOnce, for a message in host memory with the tag 0. The sender is idle.
   AtOnce SendAtOnce(const Message& message);
+  // Whether all that there is to do is to end a message that SendAtOnce has begun.
+  bool has_only_begun() const {
+    return has_begun_ && lists_.queue.empty() && lists_.granted.empty() && lists_.offered.empty() &&
+           context_.offers_taken->empty();
+  }
+  // Moves that message. Returns its cookie once it has ended; null before, or when it failed, which Advance says too.
+  void* EndBegun();
 
   // The note for the next slice: a grant, or 0.
   uint32_t NextGrant();
@@ -60,6 +67,8 @@ class MessageSender {
   // Sends an empty slice of that form about `call`. Sets *posted once it is posted.
   Status PostEmpty(MessageForm form, Call call, bool* posted);
   void StartCurrent();
+  // Takes the current message, which has been sent, off the list.
+  QueuedMessage TakeSent();
   void Finish();
   void UpdateIdle();
 
@@ -79,6 +88,7 @@ class MessageSender {
   } empty_;
   Deadline deadline_ = kNoDeadline;
   bool is_idle_ = true;
+  bool has_begun_ = false;  // The current message was begun by SendAtOnce.
   bool uses_tags_ = false;  // A message with a tag other than 0 was posted.
   bool is_broken_ = false;  // The peer has granted what was not offered.
 };

@@ -103,6 +103,23 @@ AtOnce Messages::MoveAtOnce(MessagePeer* peer, const Message& message, int polls
   return moved;
 }
 
+bool Messages::HasOnlyBegun() const {
+  return !active_.empty() && !HasAny() &&
+         std::ranges::all_of(active_, [](const MessagePeer* peer) { return peer->has_only_begun(); });
+}
+
+void* Messages::EndBegun() {
+  if (!HasOnlyBegun()) return nullptr;
+  for (MessagePeer*& peer : active_) {
+    void* const cookie = peer->sender().EndBegun();
+    if (cookie == nullptr) continue;
+    std::swap(peer, active_.back());
+    active_.pop_back();
+    return cookie;
+  }
+  return nullptr;
+}
+
 void Messages::EmptyInbox() {
   if (!has_inbox_.load(std::memory_order_acquire)) return;
   const std::lock_guard<std::mutex> lock(*config_.mu);

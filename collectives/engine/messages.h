@@ -10,6 +10,7 @@
 // of the owner's guards what is posted, so that a message is posted, or moved at once, within one lock of its queue's.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -50,6 +51,18 @@ class Messages {
   bool HasOthers(const void* cookie) const {
     return !active_.empty() || inbox_.size() > 1 || (!inbox_.empty() && inbox_.front().cookie != cookie);
   }
+  // Whether there is anything to drive beside messages that EndBegun ends and those that are posted and whose cookies
+  // `is_own` accepts.
+  template <class IsOwn>
+  bool HasOthersThan(IsOwn is_own) const {
+    if (!active_.empty() && !HasOnlyBegun()) return true;
+    return !std::ranges::all_of(inbox_, [&is_own](const Message& each) { return is_own(each.cookie); });
+  }
+  // Whether all that has been taken on is messages that MoveAtOnce has begun.
+  bool HasOnlyBegun() const;
+  // Moves these. Returns the cookie of one that has ended, for which `done` is not called; null if none has, or there
+  // are others, which Progress has to drive.
+  void* EndBegun();
   // As Reserve, where that needs no memory, for a message whose route has been used before. Returns false, and does
   // nothing, otherwise.
   bool ReserveAgain(const Message& message);

@@ -27,19 +27,21 @@ class ShmBell {
   // `own` and `peer` outlive the bell. `socket` is non-blocking and connected to the peer's bell.
   ShmBell(StreamSocket socket, ShmEnd* own, ShmEnd* peer);
 
-  // Wakes the peer if it sleeps. Call after changing a ring.
-  void RingIfAsleep() {
+  // Wakes the peer if it sleeps, and returns whether it did. Call after changing a ring.
+  bool RingIfAsleep() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (peer_->asleep.load(std::memory_order_relaxed) != 0) Ring();
+    if (peer_->asleep.load(std::memory_order_relaxed) == 0) return false;
+    Ring();
+    return true;
   }
 
   // Defers RingIfAsleep() to the next RingIfOwed(). By then the stores have left the processor, so the fence costs
   // little, and several changes share it.
   void Owe(bool changed = true) { owed_ |= changed; }
-  void RingIfOwed() {
-    if (!owed_) return;
+  bool RingIfOwed() {
+    if (!owed_) return false;
     owed_ = false;
-    RingIfAsleep();
+    return RingIfAsleep();
   }
 
   // Announces that this end is going to sleep. Check the rings again afterwards, then call Wait() or Wake().

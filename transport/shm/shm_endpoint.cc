@@ -106,6 +106,7 @@ Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t byt
 bool ShmEndpoint::PopInto(std::byte* to) {
   bool told = false;
   const bool taken = receiver_.PopLent(to, &told);
+  if (taken) sender_.PrepareNext();
   bell_.Owe(told);
   return taken;
 }
@@ -133,7 +134,7 @@ void ShmEndpoint::Release(Recv* recv) {
   }
   bell_.Owe(receiver_.Release(recv));
   // This may be the last thing that both the sender and this end do, and then nothing would ring the bell later.
-  if (in_place && status_.ok()) bell_.RingIfOwed();
+  if (in_place && status_.ok()) RingIfOwed();
 }
 
 Status ShmEndpoint::Progress(bool* moved) {
@@ -145,12 +146,12 @@ Status ShmEndpoint::Progress(bool* moved) {
     own_end()->reads.store(0, std::memory_order_release);  // Not to be lent more for nothing.
   bell_.Owe(freed);
   if (!sender_.idle()) bell_.Owe(sender_.Publish(&fault_));
-  bell_.RingIfOwed();
+  RingIfOwed();
   if (!sender_.idle()) {
     bool copied = false;
     changed |= sender_.Complete(&copied, &fault_);
     bell_.Owe(copied);
-    bell_.RingIfOwed();
+    RingIfOwed();
   }
   if (fault_.field != nullptr) {
     *moved = true;
@@ -185,7 +186,7 @@ bool ShmEndpoint::HasWork() {
 
 bool ShmEndpoint::Arm() {
   if (!status_.ok()) return false;
-  bell_.RingIfOwed();
+  RingIfOwed();
   if (peer_gone_) return !HasWork();  // Nobody is left to ring.
   bell_.Sleep();
   if (HasWork()) {  // Checked only after Sleep(), see ShmBell.

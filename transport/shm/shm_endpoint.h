@@ -56,7 +56,7 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   }
   bool PopInto(std::byte* to) override;
   bool Flush() override {
-    bell_.RingIfOwed();
+    RingIfOwed();
     return true;
   }
 
@@ -72,6 +72,10 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
 
  private:
   bool SendLongShort(const Tag& tag, const std::byte* data, uint32_t bytes);
+  void RingIfOwed() {
+    if (bell_.RingIfOwed()) [[unlikely]]
+      sender_.HurryLoans();
+  }
   bool HasWork();
   // Reads notices and bells. Returns whether there may be more to read.
   bool ReadSocket();

@@ -2,25 +2,47 @@
 
 #include <sys/uio.h>
 
+#include <array>
+
+#include "base/check.h"
+
 namespace annulus {
 namespace {
 
 void* PointerOf(uint64_t address) { return reinterpret_cast<void*>(static_cast<uintptr_t>(address)); }
 
+void* EndOf(const iovec& piece) { return static_cast<std::byte*>(piece.iov_base) + piece.iov_len; }
+
 }  // namespace
 
 ShmPeerMemory::ShmPeerMemory(pid_t process, uint64_t nonce_address, const ShmNonce& nonce)
     : process_(process), nonce_address_(nonce_address), nonce_(nonce), works_(process > 0) {
-  if (works_) Read(nullptr, 0, 0);
+  if (works_) Read({});
 }
 
-bool ShmPeerMemory::Read(std::byte* to, uint64_t address, size_t bytes) {
+bool ShmPeerMemory::Read(std::span<const Part> parts) {
+  ANNULUS_CHECK(parts.size() <= kMostParts);
   if (!works_) return false;
+  std::array<iovec, kMostParts + 1> local;
+  std::array<iovec, kMostParts + 1> remote;
+  size_t pieces = 0;
+  size_t bytes = 0;
+  for (const Part& part : parts) {
+    bytes += part.bytes;
+    // The kernel looks up each piece's pages by themselves.
+    if (pieces > 0 && EndOf(local[pieces - 1]) == part.to && EndOf(remote[pieces - 1]) == PointerOf(part.address)) {
+      local[pieces - 1].iov_len += part.bytes;
+      remote[pieces - 1].iov_len += part.bytes;
+      continue;
+    }
+    local[pieces] = {part.to, part.bytes};
+    remote[pieces++] = {PointerOf(part.address), part.bytes};
+  }
   // The nonce comes last: what has gone wrong before leaves it out.
   ShmNonce nonce{};
-  const iovec local[] = {{to, bytes}, {&nonce, sizeof(nonce)}};
-  const iovec remote[] = {{PointerOf(address), bytes}, {PointerOf(nonce_address_), sizeof(nonce)}};
-  const ssize_t copied = process_vm_readv(process_, local, 2, remote, 2, 0);
+  local[pieces] = {&nonce, sizeof(nonce)};
+  remote[pieces++] = {PointerOf(nonce_address_), sizeof(nonce)};
+  const ssize_t copied = process_vm_readv(process_, local.data(), pieces, remote.data(), pieces, 0);
   works_ = copied == static_cast<ssize_t>(bytes + sizeof(nonce)) && nonce == nonce_;
   return works_;
 }

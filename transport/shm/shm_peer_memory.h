@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "transport/shm/shm_format.h"
 
@@ -29,9 +30,15 @@ class ShmPeerMemory {
 
   // Whether Read has succeeded so far.
   bool works() const { return works_; }
-  // Copies from the peer's memory. Returns false if not all of it could be copied, or not from the peer; it is not
-  // tried again then.
-  bool Read(std::byte* to, uint64_t address, size_t bytes);
+  struct Part {
+    std::byte* to = nullptr;
+    uint64_t address = 0;
+    size_t bytes = 0;
+  };
+  static constexpr size_t kMostParts = 16;
+  // Copies from the peer's memory, up to kMostParts in one call. Returns false if not all of it could be copied, or not
+  // from the peer; it is not tried again then.
+  bool Read(std::span<const Part> parts);
 
  private:
   const pid_t process_;

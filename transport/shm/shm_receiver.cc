@@ -1,5 +1,6 @@
 #include "transport/shm/shm_receiver.h"
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -27,6 +28,7 @@ ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, st
       cell_block_(cell_memory, shared.num_slots * sizeof(Cell)),
       cells_(reinterpret_cast<Cell*>(cell_block_.data())),
       held_(shared.num_slots, false),
+      read_ahead_(shared.num_slots, false),
       regions_held_(shared.num_slots, 0) {
   free_cells_.reserve(shared.num_slots);
   for (uint32_t cell = shared.num_slots; cell > 0; --cell) free_cells_.push_back(cell - 1);
@@ -91,7 +93,11 @@ void ShmReceiver::PopShort(bool* told) {
 
 bool ShmReceiver::PopLent(std::byte* to, bool* told) {
   const uint32_t slot = peeked_.word & ~kForms;
-  if ((peeked_.word & kForms) != kShmLent || !CopyLent(Next(), slot, to, peeked_.bytes, told)) return false;
+  if ((peeked_.word & kForms) != kShmLent) return false;
+  if (!CopyLent(slot, to, peeked_.bytes, told)) {
+    if (shared_.claims[slot].state.load(std::memory_order_acquire) != ShmClaimState::kCopied) return false;
+    std::memcpy(to, shared_.slots + slot * shared_.slot_stride, peeked_.bytes);
+  }
   Consume(told);
   ReturnSlot(slot);
   *told = true;
@@ -145,20 +151,49 @@ bool ShmReceiver::ReceiveNext(bool* freed, ShmFault* fault) {
   return true;
 }
 
-bool ShmReceiver::CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes, bool* told) {
-  ShmClaim& claim = shared_.claims[slot];
-  if (!CanRead() || !claim.Move(ShmClaimState::kOffered, ShmClaimState::kReading)) return false;
-  uint64_t address = 0;
-  std::memcpy(&address, descriptor.payload, sizeof(address));
-  const bool is_read = memory_->Read(to, address, bytes);
+bool ShmReceiver::ClaimAhead(size_t ahead, const Recv& recv, uint32_t* slot, ShmPeerMemory::Part* part) {
+  const ShmDescriptor& descriptor = shared_.ring[(taken_ + ahead) & (shared_.ring_entries - 1)];
+  if (descriptor.ticket.load(std::memory_order_acquire) != taken_ + ahead + 1) return false;
+  const uint32_t word = descriptor.slot.load(std::memory_order_relaxed);
+  part->bytes = descriptor.bytes.load(std::memory_order_relaxed);
+  *slot = word & ~kForms;
+  // What is wrong is found when it is taken.
+  if ((word & kForms) != kShmLent || *slot >= shared_.num_slots || held_[*slot] || read_ahead_[*slot]) return false;
+  if (part->bytes > shared_.slot_bytes || part->bytes > recv.capacity) return false;
+  std::memcpy(&part->address, descriptor.payload, sizeof(part->address));
+  part->to = PlaceOf(recv, *slot);
+  return shared_.claims[*slot].Move(ShmClaimState::kOffered, ShmClaimState::kReading);
+}
+
+bool ShmReceiver::CopyLent(uint32_t slot, std::byte* to, uint32_t bytes, bool* told) {
+  if (!CanRead() || !shared_.claims[slot].Move(ShmClaimState::kOffered, ShmClaimState::kReading)) return false;
+  std::array<ShmPeerMemory::Part, ShmPeerMemory::kMostParts> parts;
+  std::array<uint32_t, ShmPeerMemory::kMostParts> slots;
+  parts[0] = {to, 0, bytes};
+  slots[0] = slot;
+  std::memcpy(&parts[0].address, Next().payload, sizeof(parts[0].address));
+  size_t number = 1;
+  const Recv* recv = first_ != nullptr ? first_->next : nullptr;
+  while (number < parts.size() && recv != nullptr && ClaimAhead(number, *recv, &slots[number], &parts[number])) {
+    ++number;
+    recv = recv->next;
+  }
+  const bool is_read = memory_->Read({parts.data(), number});
   *told = true;
-  // The sender may have withdrawn it: then this may be what its user wrote afterwards.
-  return claim.Move(ShmClaimState::kReading, is_read ? ShmClaimState::kRead : ShmClaimState::kOffered) && is_read;
+  for (size_t i = 0; i < number; ++i) {
+    // The sender may have withdrawn it: then this may be what its user wrote afterwards.
+    const ShmClaimState state = is_read ? ShmClaimState::kRead : ShmClaimState::kOffered;
+    read_ahead_[slots[i]] = shared_.claims[slots[i]].Move(ShmClaimState::kReading, state) && is_read;
+  }
+  const bool has_first = read_ahead_[slot];
+  read_ahead_[slot] = false;
+  return has_first;
 }
 
 bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault) {
-  std::byte* const to = recv->landing != nullptr ? recv->landing : shared_.slots + slot * shared_.slot_stride;
-  const bool is_read = CopyLent(descriptor, slot, to, recv->bytes, freed);
+  const bool was_read = read_ahead_[slot];
+  read_ahead_[slot] = false;
+  const bool is_read = was_read || CopyLent(slot, PlaceOf(*recv, slot), recv->bytes, freed);
   const ShmClaimState state =
       is_read ? ShmClaimState::kCopied : shared_.claims[slot].state.load(std::memory_order_acquire);
   if (state != ShmClaimState::kCopied) {

@@ -79,9 +79,15 @@ class ShmReceiver {
 
   bool CanRead() const { return memory_ != nullptr && memory_->works(); }
   bool ReceiveNext(bool* freed, ShmFault* fault);
-  // Copies lent data, unless it is not to be had. Sets *told when the claim has changed, for which the sender may
-  // sleep.
-  bool CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes, bool* told);
+  // Copies the next slice's lent data, unless it is not to be had, and that of slices behind it for which receives are
+  // posted, all in one call. Sets *told when a claim has changed, for which the sender may sleep.
+  bool CopyLent(uint32_t slot, std::byte* to, uint32_t bytes, bool* told);
+  // Where to copy the slice that comes `ahead` slices after the next one, for `recv`; its claim says then that it is
+  // being read. Returns false, and does nothing, if it has not come, was not lent or is not what it should be.
+  bool ClaimAhead(size_t ahead, const Recv& recv, uint32_t* slot, ShmPeerMemory::Part* part);
+  std::byte* PlaceOf(const Recv& recv, uint32_t slot) const {
+    return recv.landing != nullptr ? recv.landing : shared_.slots + slot * shared_.slot_stride;
+  }
   // Returns whether the data is here.
   bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault);
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
@@ -108,6 +114,7 @@ class ShmReceiver {
   Cell* const cells_;  // One for each slot.
   std::vector<uint32_t> free_cells_;
   std::vector<bool> held_;              // By slot: the sender has lent it to this end, until Release.
+  std::vector<bool> read_ahead_;        // By slot: a slice that was lent, and is where its receive wants it.
   std::vector<uint64_t> regions_held_;  // Region ids, by slot that stands for data in place.
   Recv* first_ = nullptr;
   Recv* last_ = nullptr;

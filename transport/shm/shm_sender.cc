@@ -100,14 +100,19 @@ Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
     return Status();
   }
   ShmPlace place;
-  const bool in_place = send->bytes >= kLeastInPlace && regions_->Find(send->data, send->bytes, &place);
-  if (!in_place && !(loan_.may && send->bytes >= kLeastLent))
+  // Also if it could lie in place by now: such a send would wait for its receive.
+  const bool is_lent = send->data == loan_.next && send->bytes == loan_.next_bytes;
+  const bool in_place = !is_lent && send->bytes >= kLeastInPlace && regions_->Find(send->data, send->bytes, &place);
+  if (!in_place && !is_lent)
     return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
   CollectReturns(fault);
   if (num_free_ == 0) return Status::WouldBlock();
   const uint32_t slot = TakeFree();
   slots_[slot].state = in_place ? State::kInPlace : State::kLoan;
   slots_[slot].place = place;
+  if (is_lent) loan_.next = nullptr;
+  loan_.is_latest = is_lent;
+  prepared_bytes_ = 0;
   if (!in_place) shared_.claims[slot].state.store(ShmClaimState::kOffered, std::memory_order_relaxed);
   send->cookie = kTied | slot;
   return Status();
@@ -121,6 +126,7 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
   ANNULUS_RETURN_IF_ERROR(AssignSlot(send, fault));
   send->code = Code::kInProgress;
   send->next = nullptr;
+  if (first_ == nullptr) loan_.is_late = false;
   (first_ == nullptr ? first_ : last_->next) = send;
   last_ = send;
   if (unpublished_ == nullptr) unpublished_ = send;
@@ -130,6 +136,7 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
 bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
   if (!MayPublish(fault)) return false;
   prepared_bytes_ = 0;
+  loan_.is_latest = false;
   if (bytes <= ShmDescriptor::kPayloadBytes) {
     if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
     Announce(tag, kShmInline, bytes);
@@ -196,7 +203,7 @@ bool ShmSender::Complete(bool* copied, ShmFault* fault) {
   bool any = false;
   while (first_ != unpublished_) {
     const bool is_over =
-        IsRead(*first_) || EndsLoan(first_, copied, fault) || (CollectReturns(fault) && IsRead(*first_));
+        IsRead(*first_) || (IsLoan(*first_) ? EndsLoan(first_, copied, fault) : CollectReturns(fault) && IsRead(*first_));
     if (!is_over) return any;
     Pop(Code::kOk);
     any = true;
@@ -205,27 +212,34 @@ bool ShmSender::Complete(bool* copied, ShmFault* fault) {
 }
 
 bool ShmSender::EndsLoan(Send* send, bool* copied, ShmFault* fault) {
-  if (!IsLoan(*send)) return false;
+  const Nanoseconds now = Now();
+  const bool is_new = std::exchange(loan_.awaited, send) != send;
+  if (is_new) loan_.since = now;
+  if (!is_new && now < loan_.look_at) return false;
+  loan_.look_at = 0;
   const uint32_t slot = static_cast<uint32_t>(send->cookie);
   ShmClaim& claim = shared_.claims[slot];
   ShmClaimState state = claim.state.load(std::memory_order_acquire);
+  if (state == ShmClaimState::kReading) {
+    loan_.look_at = now + PauseWhileRead(send->bytes);
+    return false;
+  }
   bool copies = false;
   if (state == ShmClaimState::kOffered) {
-    const Nanoseconds now = Now();
-    if (std::exchange(loan_.awaited, send) != send) loan_.since = now;
-    if (now - loan_.since < LoanPatience(send->bytes) || !claim.Move(state, ShmClaimState::kCopying)) return false;
+    const bool waits = !loan_.is_late && now - loan_.since < LoanPatience(send->bytes);
+    if (waits || !claim.Move(state, ShmClaimState::kCopying)) return false;
     std::memcpy(SlotAt(slot), send->data, send->bytes);
     state = ShmClaimState::kCopied;
     claim.state.store(state, std::memory_order_release);
     copies = *copied = true;
   }
-  if (state == ShmClaimState::kReading) return false;
   if (state != ShmClaimState::kRead && !copies) {
     *fault = {"claim", static_cast<uint64_t>(state), static_cast<uint64_t>(ShmClaimState::kRead)};
     return false;
   }
+  loan_.is_late = copies;
   slots_[slot].state = State::kAtPeer;
-  slots_[slot].read_bytes = state == ShmClaimState::kCopied ? send->bytes : 0;
+  slots_[slot].read_bytes = copies ? send->bytes : 0;
   send->cookie = 0;
   return true;
 }

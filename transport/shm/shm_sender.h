@@ -42,17 +42,23 @@ class ShmSender {
 
   // Smallest slice to lend, in bytes. For a smaller one the system call takes longer than the copy that it saves.
   static constexpr size_t kLeastLent = 16 * 1024;
-  // Time for which a lent slice waits for the peer; then it is copied into its slot, which takes about as long.
+  // Time for which a lent slice waits for the peer; then it is copied into its slot, which takes about as long. Those
+  // behind it do not wait again until the peer has read one.
   static constexpr Nanoseconds LoanPatience(size_t bytes) {
     constexpr size_t kBytesPerNanosecond = 8;
     return kMicrosecond + static_cast<Nanoseconds>(bytes / kBytesPerNanosecond);
   }
-  // Whether Post accepts this memory, which is not a slot, to be lent. From the first call on it does for all that are
-  // large enough.
+  // Time between looks at a claim while the peer reads: each takes the line from the peer, which is to write it.
+  static constexpr Nanoseconds PauseWhileRead(size_t bytes) { return static_cast<Nanoseconds>(bytes / 128); }
+  // Whether the next Post accepts this memory, which is not a slot, to be lent.
   bool Lends(const std::byte* data, size_t bytes) {
-    loan_.may = true;
-    return bytes >= kLeastLent && bytes <= shared_.slot_bytes && !AcceptsInPlace(data, bytes);
+    if (bytes < kLeastLent || bytes > shared_.slot_bytes || AcceptsInPlace(data, bytes)) return false;
+    loan_.next = data;
+    loan_.next_bytes = bytes;
+    return true;
   }
+  // The peer had to be woken: what is lent now is copied before it comes.
+  void HurryLoans() { loan_.is_late = true; }
 
   // Lends a free slot; null when there is none. First takes returned slots back and checks them.
   std::byte* Acquire(ShmFault* fault);
@@ -79,9 +85,10 @@ class ShmSender {
   bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
 
   // Prefetches for writing what the next slice probably needs, which the peer has read long ago: a descriptor and, if
-  // the latest short slice went by a slot, the beginning of one.
+  // the latest short slice went by a slot, the beginning of one, or if the latest slice was lent, a claim.
   void PrepareNext() {
     PrefetchForWriting(&NextDescriptor());
+    if (num_free_ > 0 && loan_.is_latest) PrefetchForWriting(&shared_.claims[free_[first_free_]]);
     if (prepared_bytes_ == 0 || num_free_ == 0) return;
     const uint32_t next = free_[first_free_];
     slots_[next].read_bytes = 0;  // Its lines are here, so TimeRewrite would learn nothing.
@@ -177,9 +184,13 @@ class ShmSender {
   size_t prepared_bytes_ = 0;  // As many bytes as the latest short slice had in a slot.
   std::vector<Slot> slots_;    // State by slot; the peer's returns are checked against it.
   struct {
-    bool may = false;               // Post takes memory to be lent.
+    const std::byte* next = nullptr;  // Memory that the next Post lends; null: none.
+    size_t next_bytes = 0;
+    bool is_late = false;           // The peer did not come in time.
+    bool is_latest = false;         // The latest send was lent.
     const Send* awaited = nullptr;  // The lent slice that everything waits for; null: none does.
     Nanoseconds since = 0;          // Since when it does.
+    Nanoseconds look_at = 0;        // When to look at its claim again.
   } loan_;
   Send* first_ = nullptr;        // Oldest queued.
   Send* unpublished_ = nullptr;  // Oldest unpublished; from first_ up to it only completion is missing.

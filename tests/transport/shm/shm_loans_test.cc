@@ -1,92 +1,23 @@
 // Shared memory: slices that are lent, and copied from the memory of the sender's process.
+#include "tests/transport/shm/shm_loans.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <deque>
 #include <string>
 #include <vector>
 
-#include "tests/transport/contract/contract_traffic.h"
-#include "tests/transport/shm/shm_pair.h"
 #include "transport/shm/shm_peer_memory.h"
 
 namespace annulus {
 namespace {
 
-constexpr uint32_t kBytes = 32 * 1024;
-constexpr uint32_t kSlotBytes = 64 * 1024;
-constexpr int kSlots = 4;
-
-std::vector<std::byte> Data(int number) {
-  std::vector<std::byte> data(kBytes);
-  for (uint32_t i = 0; i < kBytes; ++i) data[i] = static_cast<std::byte>(number * 7 + i * 3 + i / 256);
-  return data;
+// Whether that many bytes could be copied from there.
+bool Copies(ShmPeerMemory* memory, std::byte* to, const std::byte* from) {
+  const ShmPeerMemory::Part part = {to, reinterpret_cast<uintptr_t>(from), kBytes};
+  return memory->Read({&part, 1});
 }
-
-class ShmLoansTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
-    ASSERT_TRUE(lands()) << "a process may read its own memory";
-  }
-
-  Endpoint& end(int side) { return pair_.end(side); }
-  InPlace& in_place(int side) { return *end(side).shortcuts().in_place; }
-  bool lends() { return in_place(0).Lends(memory_.data(), kBytes); }
-  bool lands() { return MayLand(&end(1), MemoryKind::kHost, landing_.data(), kBytes); }
-  Status Progress(int side) {
-    bool moved = false;
-    return end(side).Progress(&moved);
-  }
-  bool SpinUntil(const std::function<bool()>& over, std::initializer_list<int> sides) {
-    const Deadline deadline = DeadlineAfter(kContractPatience);
-    while (!over() && Now() < deadline) {
-      for (const int side : sides) static_cast<void>(Progress(side));
-    }
-    return over();
-  }
-  // Rank 0 lends its memory.
-  Send* Post(int number) {
-    memory_ = Data(number);
-    EXPECT_TRUE(lends());
-    Send* const send = &sends_.emplace_back();
-    send->tag.words[0] = static_cast<uint64_t>(number);
-    send->data = memory_.data();
-    send->bytes = send->ready = kBytes;
-    const Status status = end(0).PostSend(send);
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    return send;
-  }
-  Recv* Expect(bool lands) {
-    Recv* const recv = &recvs_.emplace_back();
-    recv->landing = lands ? landing_.data() : nullptr;
-    recv->capacity = kBytes;
-    EXPECT_TRUE(end(1).PostRecv(recv).ok());
-    return recv;
-  }
-  void ExpectData(Recv* recv, int number) {
-    ASSERT_EQ(recv->code, Code::kOk);
-    EXPECT_EQ(recv->tag.words[0], static_cast<uint64_t>(number));
-    ASSERT_EQ(recv->arrived, kBytes);
-    EXPECT_EQ(std::memcmp(recv->data, Data(number).data(), kBytes), 0);
-    if (recv->data != recv->landing) end(1).Release(recv);
-  }
-  // After Arm.
-  void ExpectBell(int side) {
-    const Deadline deadline = DeadlineAfter(kContractPatience);
-    pair_.reactor(side)->WaitUntil(deadline);
-    EXPECT_LT(Now(), deadline) << "nobody rang";
-  }
-  ShmDescriptor& descriptor() { return pair_.mapping().direction(0).ring[0]; }
-  ShmClaim& claim() { return pair_.mapping().direction(0).claims[descriptor().slot.load() & ~kShmLent]; }
-
-  ShmPair pair_;
-  std::vector<std::byte> memory_ = std::vector<std::byte>(kBytes);
-  std::vector<std::byte> landing_ = std::vector<std::byte>(kBytes);
-  std::deque<Send> sends_;
-  std::deque<Recv> recvs_;
-};
 
 TEST_F(ShmLoansTest, DataLandsAndSlotsComeBack) {
   for (int number = 0; number < 5 * kSlots; ++number) {
@@ -344,11 +275,11 @@ TEST(ShmPeerMemory, ReadsOnlyAProcessWithTheNonce) {
   ASSERT_TRUE(memory.works());
   const std::vector<std::byte> from = Data(1);
   std::vector<std::byte> to(kBytes);
-  EXPECT_TRUE(memory.Read(to.data(), reinterpret_cast<uintptr_t>(from.data()), kBytes));
+  EXPECT_TRUE(Copies(&memory, to.data(), from.data()));
   EXPECT_EQ(from, to);
-  EXPECT_FALSE(memory.Read(to.data(), 16, kBytes));
+  EXPECT_FALSE(Copies(&memory, to.data(), reinterpret_cast<std::byte*>(16)));
   EXPECT_FALSE(memory.works());
-  EXPECT_FALSE(memory.Read(to.data(), reinterpret_cast<uintptr_t>(from.data()), kBytes)) << "tried again";
+  EXPECT_FALSE(Copies(&memory, to.data(), from.data())) << "tried again";
 }
 
 TEST(ShmPeerMemory, AProcessThatIsGoneIsNotRead) {
@@ -361,8 +292,8 @@ TEST(ShmPeerMemory, AProcessThatIsGoneIsNotRead) {
     if (!memory.works()) GTEST_SKIP() << "processes may not read each other here";
     EXPECT_EQ(Swap(child.channel(), "end"), "here");
     EXPECT_EQ(child.Wait(DeadlineAfter(kContractPatience)), 0);
-    std::byte to{};
-    EXPECT_FALSE(memory.Read(&to, reinterpret_cast<uintptr_t>(&gone), 1));
+    std::vector<std::byte> to(kBytes);
+    EXPECT_FALSE(Copies(&memory, to.data(), to.data()));
   }
   EXPECT_FALSE(ShmPeerMemory(gone, reinterpret_cast<uintptr_t>(&nonce), nonce).works());
 }

@@ -58,6 +58,8 @@ class ShmPair final : public ContractLink {
   Endpoint& end(int side) override { return *endpoints_[side]; }
   void Sever(int side) override { endpoints_[side].reset(); }
   void Pass() override { sched_yield(); }
+  // Gives an end away, which needs the pair's reactor.
+  std::unique_ptr<Endpoint> Take(int side) { return std::move(endpoints_[side]); }
   Reactor* reactor(int side) override { return &reactors_[side]; }
   ShmMapping& mapping() { return *mapping_; }
 
