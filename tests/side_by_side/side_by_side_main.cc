@@ -6,7 +6,7 @@
 //                      follow one at a time, for what they take may be asserted. Unset: all do.
 //   SOAK_REPEATS       as for repeating_main
 //
-// With arguments, and under `./test soak`, it is an ordinary main function: one process, one test after another.
+// With arguments it is an ordinary main function: one process, one test after another.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -158,6 +158,8 @@ int RunSideBySide() {
   const int most = std::atoi(Variable("SIDE_BY_SIDE").c_str());
   ANNULUS_CHECK(most > 0);                               // An `env` of the target.
   ANNULUS_CHECK(Variable("TEST_TOTAL_SHARDS").empty());  // The processes take their place.
+  const std::string repeats = Variable("SOAK_REPEATS");
+  if (std::getenv("TEST_SOAK") != nullptr && !repeats.empty()) setenv("GTEST_REPEAT", repeats.c_str(), 1);
   const Nanoseconds begin = Now();
   std::vector<std::string> rest = Tests();
   if (rest.empty()) std::printf("no tests\n");
@@ -182,10 +184,7 @@ int RunSideBySide() {
 }  // namespace annulus
 
 int main(int argc, char** argv) {
-  const bool soaks = std::getenv("TEST_SOAK") != nullptr;
-  if (argc == 1 && !soaks) return annulus::RunSideBySide();
-  const char* const repeats = std::getenv("SOAK_REPEATS");
-  if (soaks && repeats != nullptr) GTEST_FLAG_SET(repeat, std::atoi(repeats));
+  if (argc == 1) return annulus::RunSideBySide();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
