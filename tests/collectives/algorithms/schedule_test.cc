@@ -155,7 +155,7 @@ TEST_P(ScheduleTest, BarriersFinishAndLeaveNothingBehind) {
 }
 
 // A sanitizer looks at accesses to memory alone, for which so many ranks need not be tried.
-INSTANTIATE_TEST_SUITE_P(Ranks, ScheduleTest, testing::Range(1, kSanitized ? 8 : 17));
+INSTANTIATE_TEST_SUITE_P(Ranks, ScheduleTest, testing::Range(1, kSanitized ? 7 : 17));
 
 TEST(ScheduleRuleTest, FewerSlotsThanTheRuleAsksForDeadlock) {
   ScheduleParams p;
