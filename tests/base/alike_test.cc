@@ -1,3 +1,4 @@
+// Memory whose elements are all the same is told from memory in which one differs.
 #include "tests/base/alike.h"
 
 #include <gtest/gtest.h>

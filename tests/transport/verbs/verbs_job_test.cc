@@ -270,8 +270,7 @@ TEST(VerbsJobTest, SeveralRailsCarryTheJobAndTheSumsAreRight) {
         RunJob(
             config,
             [&](const std::unique_ptr<Communicator>& comm) {
-              for (const size_t count : {1, 10, 1000, 100'000, 1'000'000})
-                ExpectSum(comm, count);
+              for (const size_t count : {1, 10, 1000, 100'000, 1'000'000}) ExpectSum(comm, count);
               EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
               const std::string told = ExplainLinks(Handle(comm));
               for (const char* each : {"sim0, port 1", "sim1, port 1"}) {
