@@ -44,12 +44,13 @@ struct Job {
   const char* transport;
 };
 
-// A sanitizer's build, which takes ten times as long, runs two of the four, with two types.
+// How many ranks there are and how they are linked is not for the program to know: c_api_collectives_test has all of
+// it. A sanitizer's build, which takes ten times as long, has two types.
 constexpr const char* kTypes = kSanitized ? "float32,float8_e4m3" : "all";
 constexpr size_t kNumTypes = kSanitized ? 2 : 14;
 std::vector<Job> Jobs() {
-  if (kSanitized) return {{2, "shm"}, {3, "tcp"}};
-  return {{2, "shm"}, {2, "tcp"}, {3, "shm"}, {3, "tcp"}};
+  if (kSanitized) return {{3, "tcp"}};
+  return {{2, "shm"}, {3, "tcp"}};
 }
 
 class EveryCollective : public testing::TestWithParam<std::tuple<Job, Sweep>> {};
@@ -215,6 +216,7 @@ TEST(Perf, GatherAndScatterHaveNoLimit) {
 TEST(Perf, EveryModeIsRight) {
   for (const int nranks : {1, 2, 3}) {
     for (const char* calls : {"1", "4"}) {
+      if ((nranks == 2) != (calls[0] == '1') || (kSanitized && nranks == 3)) continue;
       const std::string json_path = Temporary("modes.json");
       LauncherRun run(Perf(nranks, std::string("-b 1K -e 100K -f 100 --limit 0 --mode all --collective all -m ") +
                                        calls + " " + kQuick + " --json " + json_path));
@@ -232,7 +234,7 @@ TEST(Perf, CallsInFlightAndGroupsHaveALimit) {
   const std::string json_path = Temporary("modes_limit.json");
   LauncherRun run(Perf(
       2,
-      std::string("-b 64K -e 64K -m 16 --mode async,group --collective allreduce,sendrecv -n 20 --json ") + json_path));
+      std::string("-b 64K -e 64K -m 16 --mode async,group --collective allreduce,sendrecv -n 5 --json ") + json_path));
   ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
   const nlohmann::json json = nlohmann::json::parse(ReadFile(json_path));
   for (const auto& row : json["results"]) {

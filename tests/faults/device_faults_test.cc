@@ -21,6 +21,7 @@ namespace {
 
 constexpr Nanoseconds kStart = 60 * kSecond;  // Generous: machines are busy, sanitizers slow.
 constexpr int kRanks = 3;
+constexpr const char* kManyBytes = kSanitized ? "1000000" : "4000000";
 // What is staged as a whole. The ranks' calls have 800,000 bytes, inputs and outputs together.
 constexpr const char* kStagedBytes = "ANNULUS_DEVICE_STAGED_BYTES";
 constexpr const char* kStagesAll = "1000000";
@@ -98,7 +99,7 @@ class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
 };
 
 TEST_P(DeviceFaultsTest, KilledRankIsNamed) {
-  Start({"loop", "4000000"}, {"loop", "4000000"});
+  Start({"loop", kManyBytes}, {"loop", kManyBytes});
   ranks_->Signal(culprit(), SIGKILL);
   ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
 }

@@ -18,6 +18,7 @@ constexpr Nanoseconds kStart = 60 * kSecond;  // Generous: machines are busy, sa
 constexpr Nanoseconds kDeathVerdict = (kSanitized ? 6 : 2) * kSecond;
 constexpr int64_t kTimeoutMs = kSanitized ? 6000 : 2000;  // Where a deadline is to be missed.
 constexpr int64_t kNeverMissedMs = 60'000;
+constexpr const char* kManyBytes = kSanitized ? "1000000" : "4000000";
 // After the deadline the arbiter asks around (1 s); a survivor waits at most 1.5 s for it.
 constexpr Nanoseconds kLateVerdict = 2 * kSecond;
 constexpr Nanoseconds kDestroy = 2 * kSecond;
@@ -82,7 +83,7 @@ class FaultsTest : public testing::TestWithParam<FaultCase> {
 };
 
 TEST_P(FaultsTest, KilledRankIsNamedWithinTwoSeconds) {
-  RankProcesses ranks(n(), environment(), {"loop", "4000000"});
+  RankProcesses ranks(n(), environment(), {"loop", kManyBytes});
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
   const Nanoseconds since = Now();
   ranks.Signal(culprit(), SIGKILL);

@@ -134,7 +134,7 @@ Nanoseconds Within(std::mt19937_64* random, Nanoseconds limit) {
 }
 
 TEST_P(SlowRanksTest, NobodyCallsThemDead) {
-  const uint64_t rounds = Rounds(5, 300);
+  const uint64_t rounds = Rounds(kSanitized ? 3 : 5, 300);
   int throttled = 0;
   for (uint64_t seed = 1; seed <= rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -185,7 +185,7 @@ TEST_P(SlowRanksTest, APauseUpToTheDeadlineIsNoFailure) {
 }
 
 TEST_P(SlowRanksTest, WhoeverIsMissingAtTheDeadlineIsNamedAndNotThem) {
-  const uint64_t rounds = Rounds(4, 100);
+  const uint64_t rounds = Rounds(kSanitized ? 2 : 4, 100);
   for (uint64_t seed = 1; seed <= rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);

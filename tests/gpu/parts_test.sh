@@ -8,7 +8,7 @@ mkdir "$folder"
 cp "$1" "$folder/run"
 shift
 for program in "$@"; do ln -s "$PWD/$program" "$folder/"; done
-export ROUNDS=50 MOST_BYTES=65536 TYPES=uint8 CALLS=20 LATE_MS=20
+export ROUNDS=50 MOST_BYTES=65536 TYPES=uint8 CALLS=20 LATE_MS=20 PERF_S=0.01
 # NCCL itself does not work on the stand-in.
 export NCCL=$folder/libnccl_stand_in.so
 

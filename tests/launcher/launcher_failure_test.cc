@@ -65,7 +65,7 @@ TEST(LauncherFailure, ARankThatVerdictsNameIsTheCulpritAndNotItsFollowers) {
 
 // The others lose it within milliseconds, fail too, and may be reaped first.
 TEST(LauncherFailure, ARankThatExitsIsTheCulpritAndNotThoseThatFailForIt) {
-  const uint64_t rounds = Rounds(12, 600);
+  const uint64_t rounds = Rounds(kSanitized ? 5 : 12, 600);
   for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
     const int nranks = 2 + static_cast<int>(round % 3);
     const std::string culprit = std::to_string((round / 3) % nranks);

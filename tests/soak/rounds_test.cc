@@ -16,7 +16,7 @@ TEST(RoundsTest, AreAllInASoakAndAFixedShareElsewhere) {
   unsetenv("TEST_SOAK");
   EXPECT_EQ(Rounds(3, 1000), 3u);
   EXPECT_EQ(Rounds(500, 1000), kSanitized ? 50u : 500u);
-  EXPECT_EQ(Rounds(40, 1000), kSanitized ? 10u : 40u);
+  EXPECT_EQ(Rounds(40, 1000), kSanitized ? 5u : 40u);
 }
 
 }  // namespace

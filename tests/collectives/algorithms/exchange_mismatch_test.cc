@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "tests/collectives/harness/cluster.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -97,6 +98,7 @@ class CrossingTest : public testing::TestWithParam<Crossing> {};
 TEST_P(CrossingTest, IsToldToAllLongBeforeTheDeadline) {
   const Crossing& crossing = GetParam();
   for (const bool in_turn : {false, true}) {  // Whether hosts, dealt out in turn, are split or whole.
+    if (in_turn && crossing.hosts == 0) continue;
     ClusterConfig config;
     config.nranks = crossing.nranks;
     config.hosts = crossing.hosts;
@@ -106,7 +108,7 @@ TEST_P(CrossingTest, IsToldToAllLongBeforeTheDeadline) {
     const Nanoseconds begin = Now();
     Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
       std::vector<float> data(2 * kLarge, 1);
-      const int side = in_turn && crossing.hosts > 0 ? rank % crossing.hosts : rank >= crossing.split;
+      const int side = in_turn ? rank % crossing.hosts : rank >= crossing.split;
       joined.arrive_and_wait();
       const annulus_status_t status = (side == 0 ? crossing.one : crossing.other)(comm, data.data());
       EXPECT_EQ(status, ANNULUS_MISMATCH) << LastMessage(comm);
@@ -121,9 +123,14 @@ INSTANTIATE_TEST_SUITE_P(All, CrossingTest, testing::ValuesIn(kCrossings), [](co
   return name;
 });
 
-INSTANTIATE_TEST_SUITE_P(Gather, ExchangeMismatchTest,
-                         testing::Combine(testing::Values(3, 5), testing::Values(0, 1, 2)));
-INSTANTIATE_TEST_SUITE_P(Tree, ExchangeMismatchTest, testing::Combine(testing::Values(18), testing::Values(0, 4, 17)));
+// Which rank it is makes no difference to what the ranks do with memory and threads.
+auto OddRanks(std::vector<int> all) {
+  if (kSanitized) all.resize(1);
+  return testing::ValuesIn(all);
+}
+
+INSTANTIATE_TEST_SUITE_P(Gather, ExchangeMismatchTest, testing::Combine(testing::Values(3, 5), OddRanks({1, 0, 2})));
+INSTANTIATE_TEST_SUITE_P(Tree, ExchangeMismatchTest, testing::Combine(testing::Values(18), OddRanks({4, 0, 17})));
 
 }  // namespace
 }  // namespace annulus

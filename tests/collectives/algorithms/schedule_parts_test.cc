@@ -8,6 +8,7 @@
 #include "collectives/core/schedule.h"
 #include "tests/collectives/algorithms/symbolic_run.h"
 #include "tests/collectives/harness/part_counts.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -135,7 +136,7 @@ TEST(SchedulePartsRuleTest, DirectExchangesNeedTwoStepsInFlight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, SchedulePartsTest, testing::Range(1, 17));
+INSTANTIATE_TEST_SUITE_P(Ranks, SchedulePartsTest, testing::Range(1, kSanitized ? 8 : 17));
 
 }  // namespace
 }  // namespace annulus

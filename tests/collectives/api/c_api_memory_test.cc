@@ -30,7 +30,7 @@ UserBytes Blank(const UserMemory& memory, size_t count) {
 }
 
 // Several slices. Under a sanitizer, making and comparing numbers takes longer than the calls.
-constexpr size_t kCount = kSanitized ? 60'001 : 300'001;
+constexpr size_t kCount = kSanitized ? 30'001 : 200'001;
 
 class MemoryTest : public LinksTest {};
 

@@ -94,7 +94,7 @@ TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
 }
 
 TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
-  constexpr size_t kLarge = kSanitized ? 70'001 : 700'001;  // More than a slice.
+  constexpr size_t kLarge = kSanitized ? 70'001 : 300'001;  // More than a slice.
   const size_t sizes[] = {0, kLarge / 2, 1, kLarge};
   const Cluster cluster(config());
   cluster.Run([&](annulus_comm_t* comm, int rank) {

@@ -7,6 +7,7 @@
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_folds.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -168,7 +169,7 @@ TEST_F(StreamFoldFaultsTest, ARankSleepsWhileItsStreamWorks) {
 // A request is done when the ranks are. Then others still take results from this rank's memory.
 TEST_F(StreamFoldFaultsTest, ARankMayLeaveWhenItsRequestIsDone) {
   fails_ = false;
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < (kSanitized ? 3 : 10); ++round) {
     Cluster(FoldingRanks(3)).Run([](annulus_comm_t* comm, int rank) {
       annulus_comm_t* own = nullptr;
       ASSERT_EQ(annulus_comm_dup(comm, &own), ANNULUS_OK);

@@ -4,6 +4,7 @@
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_folds.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -64,7 +65,10 @@ annulus_status_t RunOnHost(annulus_comm_t* comm, const Sum& sum, const void* in,
 Bytes RandomBytes(size_t size, int seed) {
   std::mt19937_64 random(static_cast<uint64_t>(seed));
   Bytes bytes(size);
-  for (std::byte& each : bytes) each = static_cast<std::byte>(random());
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, std::min(sizeof word, size - at));
+  }
   return bytes;
 }
 
@@ -100,8 +104,9 @@ class SumInStream {
     } else {
       std::memcpy(found.data(), out_ + before_, found.size());
     }
-    EXPECT_TRUE(found == expected_) << "type " << sum_.type << ", operation " << sum_.op << ", " << sum_.count
-                                    << " elements, place " << static_cast<int>(sum_.where);
+    EXPECT_TRUE(std::memcmp(found.data(), expected_.data(), found.size()) == 0)
+        << "type " << sum_.type << ", operation " << sum_.op << ", " << sum_.count << " elements, place "
+        << static_cast<int>(sum_.where);
   }
 
  private:
@@ -155,6 +160,7 @@ cuda::FakeCounts CountCall(int nranks, size_t bytes) {
 
 TEST_F(StreamFoldTest, ACallIsOneLaunchAndACopyEachWayOnEachRank) {
   for (const int nranks : {2, 3, 5}) {
+    if (kSanitized && nranks == 2) continue;
     const cuda::FakeCounts one = CountCall(nranks, 60'000);
     EXPECT_EQ(one.launches, 1) << nranks << " ranks";
     EXPECT_EQ(one.slices, nranks);
@@ -183,10 +189,11 @@ TEST_F(StreamFoldTest, EveryTypeAndOperationHasTheBitsOfHostMemory) {
 
 TEST_F(StreamFoldTest, CallsOfAllSizesArePieces) {
   for (const int nranks : {2, 4}) {
+    if (kSanitized && nranks == 4) continue;
     OnRanks(FoldingRanks(nranks), [](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
       constexpr size_t kPiece = kPieceBytes / sizeof(float);
       for (const size_t count :
-           {size_t{600}, kPiece - 1, kPiece, kPiece + 1, 2 * kPiece, 3 * kPiece + 7, 10 * kPiece}) {
+           {size_t{600}, kPiece - 1, kPiece, kPiece + 1, 2 * kPiece, 3 * kPiece + 7, (kSanitized ? 6 : 10) * kPiece}) {
         Compare(comm, {count}, rank, user, stream);
         Compare(comm, {count, ANNULUS_FLOAT32, ANNULUS_SUM, Where::kInPlace}, rank, user, stream);
       }
@@ -209,6 +216,7 @@ TEST_F(StreamFoldTest, BuffersMayLieAnywhereOnEachRank) {
 
 TEST_F(StreamFoldTest, ReduceScattersAndAllgathersAreFoldsToo) {
   for (const int nranks : {2, 3}) {
+    if (kSanitized && nranks == 2) continue;
     OnRanks(FoldingRanks(nranks), [nranks](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
       constexpr Where kPlaces[] = {Where::kDevice, Where::kHostInput, Where::kHostOutput, Where::kHost, Where::kPinned};
       for (const annulus_kind_t kind : {ANNULUS_CALL_REDUCE_SCATTER, ANNULUS_CALL_ALLGATHER}) {
@@ -254,7 +262,7 @@ TEST_F(StreamFoldTest, AReduceScatterIsOneLaunchAndAnAllgatherNone) {
 TEST_F(StreamFoldTest, CallsInSeveralStreamsFollowEachOther) {
   OnRanks(FoldingRanks(3), [](annulus_comm_t* comm, int rank, StreamUser* user, Stream) {
     const Stream streams[] = {user->NewStream(), user->NewStream(0), user->NewStream()};
-    for (int round = 0; round < 5; ++round) {
+    for (int round = 0; round < (kSanitized ? 2 : 5); ++round) {
       std::vector<std::unique_ptr<SumInStream>> calls;
       for (int i = 0; i < 9; ++i) {
         const size_t count = 2'000 + 7'000 * static_cast<size_t>(i);

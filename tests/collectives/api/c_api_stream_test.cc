@@ -6,6 +6,7 @@
 #include "tests/collectives/api/stream_user.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -47,7 +48,7 @@ TEST(CudaStreamTest, ACallComesAfterWhatTheStreamHeldAndBeforeWhatItGetsLater) {
   for (const char* transport : {"shm", "tcp"}) {
     Cluster(Ranks(kRanks, transport)).Run([&](annulus_comm_t* comm, int rank) {
       StreamUser user;
-      SumInTurn(comm, &user, user.NewStream(), rank, 20);
+      SumInTurn(comm, &user, user.NewStream(), rank, kSanitized ? 6 : 20);
       SumInTurn(comm, &user, user.NewStream(0), rank, 5);
     });
   }
@@ -298,7 +299,7 @@ TEST(CudaStreamTest, CallsOfSeveralThreadsAndCommunicatorsInStreamsOfTheirOwn) {
     for (annulus_comm_t* const each : {comm, others[0], others[1]}) {
       threads.emplace_back([each, rank] {
         StreamUser user;
-        SumInTurn(each, &user, user.NewStream(), rank, 10);
+        SumInTurn(each, &user, user.NewStream(), rank, kSanitized ? 3 : 10);
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -92,7 +92,7 @@ void Spoil(std::mt19937* random, int nranks, bool is_group, std::vector<OneCall>
   }
 }
 
-constexpr unsigned kSeeds = kSanitized ? 10 : 50;  // For each shard.
+constexpr unsigned kSeeds = kSanitized ? 6 : 30;  // Of each shard.
 
 Program MakeProgram(unsigned seed) {
   std::mt19937 random(seed);

@@ -9,6 +9,7 @@
 
 #include "tests/collectives/comm/message_calls.h"
 #include "tests/collectives/harness/cluster.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -82,7 +83,7 @@ void Exchange(annulus_comm_t* comm, int rank, const std::vector<Letter>& letters
 TEST_P(MessagesTrafficTest, RandomTrafficKeepsItsOrder) {
   for (const int nranks : {2, 3}) {
     Cluster(Config(nranks)).Run([nranks](annulus_comm_t* comm, int rank) {
-      for (uint32_t seed = 0; seed < 10 && !testing::Test::HasFailure(); ++seed) {
+      for (uint32_t seed = 0; seed < (kSanitized ? 3 : 10) && !testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Exchange(comm, rank, RandomLetters(seed, nranks));
       }
@@ -118,7 +119,7 @@ TEST_P(MessagesTrafficTest, SmallMessagesDoNotHoldUpALargeOne) {
   ClusterConfig config = Config(3);
   config.timeout_ms = 20'000;
   Cluster(config).Run([](annulus_comm_t* comm, int rank) {
-    constexpr size_t kLarge = 3'000'000;
+    constexpr size_t kLarge = kSanitized ? 1'000'000 : 3'000'000;
     const std::vector<int> values = Values(kLarge, 1);
     std::vector<int> arrived(kLarge);
     std::vector<int> over(1, 0);
@@ -144,7 +145,7 @@ TEST_P(MessagesTrafficTest, SmallMessagesDoNotHoldUpALargeOne) {
 // Over a socket, a message that is sent at once fills it in the end, and goes on as one that was posted.
 TEST_P(MessagesTrafficTest, MessagesThatTheLinkHasNoRoomForFollowInTheirOrder) {
   Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
-    constexpr int kMessages = 1500;
+    constexpr int kMessages = kSanitized ? 700 : 1500;
     constexpr size_t kCount = 3000;
     std::vector<std::vector<int>> sent(kMessages);
     std::vector<annulus_request_t*> requests;

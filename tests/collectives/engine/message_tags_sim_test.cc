@@ -259,7 +259,7 @@ void ExpectNoHang(const Sorting& sorting) {
 }
 
 TEST(MessageTagsSimTest, EachReceiveGetsTheMessageOfTheSequentialModel) {
-  for (uint64_t seed = 1; seed <= Rounds(80, 20000); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(kSanitized ? 4 : 80, 20000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Sorting sorting(seed, Asks::kRanks);
     sorting.Run();
@@ -269,7 +269,7 @@ TEST(MessageTagsSimTest, EachReceiveGetsTheMessageOfTheSequentialModel) {
 }
 
 TEST(MessageTagsSimTest, ReceivesFromAnyRankGetEveryMessageAndNoneOvertakes) {
-  for (uint64_t seed = 1; seed <= Rounds(80, 20000); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(kSanitized ? 4 : 80, 20000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Sorting sorting(seed, Asks::kAny);
     sorting.Run();
@@ -280,7 +280,7 @@ TEST(MessageTagsSimTest, ReceivesFromAnyRankGetEveryMessageAndNoneOvertakes) {
 }
 
 TEST(MessageTagsSimTest, ReceivesFromOneRankAndFromAnyCompeteInTheOrderOfPosting) {
-  for (uint64_t seed = 1; seed <= Rounds(200, 20000); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(kSanitized ? 10 : 200, 20000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Sorting sorting(seed, Asks::kCompete);
     sorting.Run();

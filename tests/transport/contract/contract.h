@@ -9,4 +9,20 @@
 // one backend are several values. docs/transport_contract.md pairs rules with tests.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_fixture.h"
+
+namespace annulus {
+
+// For backends whose configurations have the same threads and the same shared state: the thread sanitizer's build takes
+// the first `threaded` of them, which are to be those that differ most. The address sanitizer's takes all.
+inline auto FirstUnderThreads(size_t threaded, std::vector<ContractBackend> all) {
+  if (kThreadSanitized) all.resize(threaded);
+  return ::testing::ValuesIn(all);
+}
+
+}  // namespace annulus

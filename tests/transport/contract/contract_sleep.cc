@@ -148,7 +148,7 @@ TEST_P(EndpointContract, RoomForMoreWakesAnArmedSender) {
 TEST_P(EndpointContract, TwoSleepersPlayPingPong) {
   if (link_->reactor(0) == nullptr) GTEST_SKIP() << "virtual time: nobody sleeps";
   // A window of 1 on both sides: every slice waits for the one before it to be echoed.
-  constexpr int kSlices = kSanitized ? 200 : 500;
+  constexpr int kSlices = kSanitized ? 80 : 300;
   const Plan ping{.seed = 41, .slices = kSlices, .max_bytes = 64, .window = 1};
   auto play = [&](int side) {
     Endpoint& endpoint = end(side);
@@ -197,7 +197,7 @@ TEST_P(EndpointContract, TwoSleepersStreamBothWays) {
   Plan plans[2];
   for (int side = 0; side < 2; ++side) {
     plans[side] = {.seed = 51u + side,
-                   .slices = kSanitized ? 400 : 1500,
+                   .slices = kSanitized ? 150 : 600,
                    .max_bytes = 16384,
                    .window = 5,
                    .gradual = side == 0,

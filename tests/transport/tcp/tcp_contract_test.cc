@@ -60,15 +60,15 @@ std::unique_ptr<Transport> MakeEncryptedReconnecting(TransportConfig config) {
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract,
-                         ::testing::Values(TransportBackend("OneSocket", MakeOneSocket),
-                                           TransportBackend("ThreeSockets", MakeThreeSockets),
-                                           TransportBackend("Checksummed", MakeChecksummed),
-                                           TransportBackend("Ipv6", MakeIpv6),
-                                           TransportBackend("Encrypted", MakeEncrypted),
-                                           TransportBackend("EncryptedOfThree", MakeEncryptedOfThree),
-                                           TransportBackend("EncryptedReconnecting", MakeEncryptedReconnecting),
-                                           TransportBackend("Reconnecting", MakeReconnecting),
-                                           TransportBackend("ReconnectingOfThree", MakeReconnectingOfThree)),
+                         FirstUnderThreads(3, {TransportBackend("ThreeSockets", MakeThreeSockets),
+                                               TransportBackend("EncryptedOfThree", MakeEncryptedOfThree),
+                                               TransportBackend("EncryptedReconnecting", MakeEncryptedReconnecting),
+                                               TransportBackend("OneSocket", MakeOneSocket),
+                                               TransportBackend("Checksummed", MakeChecksummed),
+                                               TransportBackend("Ipv6", MakeIpv6),
+                                               TransportBackend("Encrypted", MakeEncrypted),
+                                               TransportBackend("Reconnecting", MakeReconnecting),
+                                               TransportBackend("ReconnectingOfThree", MakeReconnectingOfThree)}),
                          BackendName);
 
 }  // namespace annulus

@@ -91,7 +91,12 @@ TEST_P(TcpRepairTest, StreamsGoOnThroughResets) {
   Open({.slot_bytes = 256 * 1024, .slots = 8});
   const uint64_t wanted = Rounds(40, 2500);
   std::minstd_rand random(3);
-  Plan plan{.seed = 71, .slices = 150, .max_bytes = 256 * 1024, .window = 6, .gradual = true, .landing = true};
+  Plan plan{.seed = 71,
+            .slices = kSanitized ? 50 : 150,
+            .max_bytes = 256 * 1024,
+            .window = 6,
+            .gradual = true,
+            .landing = true};
   for (uint64_t cuts = 0; cuts < wanted && !HasFailure(); plan.seed += 2) cuts += StreamThroughCuts(plan, &random);
   EXPECT_GT(Sum().reconnects, wanted / 4) << "a connection may be reset before it is in use";
   EXPECT_LE(Sum().bytes_sent_again, Sum().reconnects * MostUnacknowledged());
@@ -101,7 +106,7 @@ TEST_P(TcpRepairTest, SmallSlicesGoOnThroughResets) {
   Open({.slot_bytes = 4096, .slots = 4});
   const uint64_t wanted = Rounds(20, 1000);
   std::minstd_rand random(4);
-  Plan plan{.seed = 1071, .slices = 3000, .max_bytes = 100, .window = 16};
+  Plan plan{.seed = 1071, .slices = kSanitized ? 1000 : 3000, .max_bytes = 100, .window = 16};
   for (uint64_t cuts = 0; cuts < wanted && !HasFailure(); plan.seed += 2) cuts += StreamThroughCuts(plan, &random);
   EXPECT_GT(Sum().reconnects, 0u);
 }

@@ -230,7 +230,7 @@ TEST_F(VerbsCacheTest, TrafficOfManyRegionsIsRight) {
   };
   constexpr size_t kRegions = kMost + 64;
   MakeRegions(kRegions);
-  for (uint64_t seed = 1; seed <= Rounds(4, 400); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(kSanitized ? 2 : 4, 400); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
     std::mt19937_64 random(seed);

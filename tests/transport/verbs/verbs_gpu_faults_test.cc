@@ -279,17 +279,19 @@ TEST_F(VerbsGpuFaultsTest, CommunicatorsMayGoWhileCallsAreUnderWay) {
       read_bytes_ = reads ? 32 * 1024 : 0;
       std::vector<float*> buffers = {Allocate(kCount, 0), Allocate(kCount, 1)};
       std::atomic<bool> has_left = false;
+      std::atomic<int> ready = 0;  // Ranks that have passed the barrier: nobody leaves before.
       const SimulatedCounts before = SimulatedVerbs::Counts();
       Run(2, [&](const std::unique_ptr<Communicator>& comm) {
         float* const data = buffers[static_cast<size_t>(comm->rank())];
+        const Deadline deadline = DeadlineAfter(20 * kSecond);
         ASSERT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+        for (++ready; ready < 2 && Now() < deadline;) sched_yield();
         if (comm->rank() == 1 && reads) SimulatedVerbs::SetMachine({.devices = 2, .slow_device = 1});
         annulus_request_t* request = nullptr;
         if (comm->rank() == 0 || leaver == 1) {
           ASSERT_EQ(annulus_broadcast_async(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, 0, &request),
                     ANNULUS_OK);
         }
-        const Deadline deadline = DeadlineAfter(20 * kSecond);
         while (comm->rank() == leaver && SimulatedVerbs::Counts().written_bytes == before.written_bytes) {
           ASSERT_LT(Now(), deadline);
           sched_yield();

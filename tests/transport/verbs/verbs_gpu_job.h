@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/reduce/memory_domains.h"
+#include "tests/base/alike.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/cuda/cuda_test_device.h"
 #include "tests/transport/verbs/verbs_job.h"
@@ -73,16 +74,17 @@ class VerbsGpuJob : public ::testing::Test {
   }
 
   float* Allocate(size_t count, float value) {
-    const std::vector<float> content(count, value);
+    const std::unique_ptr<float[]> content(new float[count]);
+    FillWith(content.get(), count, value);
     std::byte* const memory = gpu_->fake()->Allocate(number_, count * sizeof(float));
-    gpu_->Write(memory, content.data(), count * sizeof(float));
+    gpu_->Write(memory, content.get(), count * sizeof(float));
     return reinterpret_cast<float*>(memory);
   }
   void Free(float* memory) { gpu_->Free(reinterpret_cast<std::byte*>(memory)); }
   void ExpectAll(const float* memory, size_t count, float value) {
-    std::vector<float> content(count);
-    gpu_->Read(content.data(), reinterpret_cast<const std::byte*>(memory), count * sizeof(float));
-    EXPECT_EQ(content, std::vector<float>(count, value));
+    const std::unique_ptr<float[]> content(new float[count]);
+    gpu_->Read(content.get(), reinterpret_cast<const std::byte*>(memory), count * sizeof(float));
+    EXPECT_TRUE(AllAre(content.get(), count, value)) << content[0] << " is the first, and not all are " << value;
   }
 
   // Bytes that links which went on over TCP sent again.

@@ -15,6 +15,7 @@
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/explain.h"
 #include "collectives/comm/split.h"
+#include "tests/base/alike.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/soak/rounds.h"
 #include "tests/verbs/provider/simulated_verbs.h"
@@ -45,11 +46,12 @@ void RunJob(const ClusterConfig& config, Body body, const MemoryRegistry* memory
 }
 
 void ExpectSum(const std::unique_ptr<Communicator>& comm, size_t count) {
-  std::vector<float> data(count, static_cast<float>(comm->rank() + 1));
-  ASSERT_EQ(annulus_allreduce(Handle(comm), data.data(), data.data(), count, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK)
+  const std::unique_ptr<float[]> data(new float[count]);
+  FillWith(data.get(), count, static_cast<float>(comm->rank() + 1));
+  ASSERT_EQ(annulus_allreduce(Handle(comm), data.get(), data.get(), count, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK)
       << LastMessage(Handle(comm));
   const int nranks = comm->nranks();
-  EXPECT_EQ(data, std::vector<float>(count, static_cast<float>(nranks * (nranks + 1) / 2)));
+  EXPECT_TRUE(AllAre(data.get(), count, static_cast<float>(nranks * (nranks + 1) / 2))) << count;
 }
 
 void ExpectNoMistakes() {
@@ -64,6 +66,7 @@ void ExpectNoMistakes() {
 TEST(VerbsJobTest, EveryAlgorithmSumsAndNoMistakeIsMade) {
   for (const char* algorithm : {"auto", "ring", "one_hop", "log_steps", "tree"}) {
     for (const int nranks : {2, 3, 5}) {
+      if (kSanitized && nranks == 3) continue;
       SCOPED_TRACE(algorithm + std::string(" of ") + std::to_string(nranks));
       ClusterConfig config = Ranks(nranks);
       config.algorithm = algorithm;
@@ -152,10 +155,10 @@ TEST(VerbsJobTest, SumsInMoreRegisteredMemoryThanDevicesKnow) {
         for (int round = 0; round < (kSanitized ? 2 : 4); ++round) {
           for (size_t i = 0; i < kBuffers; ++i) {
             auto* const data = static_cast<float*>(buffers[i]);
-            std::fill_n(data, kCount, static_cast<float>(i + static_cast<size_t>(comm->rank())));
+            FillWith(data, kCount, static_cast<float>(i + static_cast<size_t>(comm->rank())));
             ASSERT_EQ(annulus_allreduce(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
             const auto sum = static_cast<float>(2 * i + 1);
-            ASSERT_EQ(std::count(data, data + kCount, sum), static_cast<ptrdiff_t>(kCount)) << i;
+            ASSERT_TRUE(AllAre(data, kCount, sum)) << i;
           }
         }
         EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
@@ -295,6 +298,8 @@ TEST(VerbsJobTest, SeveralRailsCarryTheJobAndTheSumsAreRight) {
   for (const char* ports : {"sim0,sim1", "sim2,sim0,sim1"}) {
     for (const int nranks : {2, 3}) {
       for (const char* algorithm : {"ring", "one_hop", "auto"}) {
+        // A sanitizer's build has each list and each algorithm, not each with each.
+        if (kSanitized && (ports[3] == '2') != (algorithm[0] == 'r')) continue;
         SCOPED_TRACE(ports + std::string(" ") + algorithm + " of " + std::to_string(nranks));
         const SimulatedCounts before = SimulatedVerbs::Counts();
         ClusterConfig config = Ranks(nranks);

@@ -146,7 +146,7 @@ TEST_F(VerbsReadEndsTest, ARefusedReadEndsTheLinkAndNamesThePeer) {
 // Whoever gets a request back changes the memory: a receiver its landing, a sender what it has lent. Nothing is written
 // to the landing afterwards, and no receive completes with what the sender wrote later.
 TEST_F(VerbsReadEndsTest, MemoryThatIsGivenBackIsTouchedByNobody) {
-  for (uint64_t seed = 1; seed <= Rounds(300, 20'000); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(150, 20'000); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
     std::mt19937_64 random(seed);

@@ -154,7 +154,7 @@ TEST_F(VerbsRefusalTest, WhateverIsRefusedAllPairsAgreeAndTheSumsAreRight) {
                       {3, {0}, SIZE_MAX}, {3, {1}, 1},        {3, {0, 1, 2}, 1}};
   size_t jobs = 0;
   size_t replaced = 0;
-  for (const Way& way : std::span(ways).first(kSanitized ? 4 : std::size(ways))) {
+  for (const Way& way : std::span(ways).subspan(kSanitized ? 2 : 0, kSanitized ? 2 : std::size(ways))) {
     const Outcome sound = Run(way.nranks, {});
     ASSERT_FALSE(HasFailure());
     EXPECT_EQ(sound.count("verbs"), sound.links.size());
@@ -240,7 +240,7 @@ TEST_F(VerbsRefusalTest, EachRankSaysOnceWhatWasRefusedWhereAndWhy) {
 TEST_F(VerbsRefusalTest, MemoryForSomeLinksOnlyLeavesTheOthersToTcp) {
   // What three ranks register in all is found by trying: the limit is the machine's.
   size_t both = 0;
-  for (uint64_t megabytes = 5; megabytes <= 80; megabytes += 5) {
+  for (uint64_t megabytes = 5; megabytes <= 80; megabytes += kSanitized ? 10 : 5) {
     SCOPED_TRACE(std::to_string(megabytes) + " MB");
     SimulatedVerbs::SetMachine({.most_registered_bytes = megabytes * 1'000'000});
     const Outcome outcome = Run(3, {});
