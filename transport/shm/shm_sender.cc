@@ -202,8 +202,8 @@ void ShmSender::Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
 bool ShmSender::Complete(bool* copied, ShmFault* fault) {
   bool any = false;
   while (first_ != unpublished_) {
-    const bool is_over =
-        IsRead(*first_) || (IsLoan(*first_) ? EndsLoan(first_, copied, fault) : CollectReturns(fault) && IsRead(*first_));
+    const bool is_over = IsRead(*first_) ||
+                         (IsLoan(*first_) ? EndsLoan(first_, copied, fault) : CollectReturns(fault) && IsRead(*first_));
     if (!is_over) return any;
     Pop(Code::kOk);
     any = true;

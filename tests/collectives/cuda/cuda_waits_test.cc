@@ -42,7 +42,7 @@ class CudaWaitsTest : public CudaFixture {
   }
 
   CudaDomain* domain() const { return static_cast<CudaDomain*>(domain_); }
-  void Take() { ASSERT_TRUE(domain_->Take(memory_->data(), kBytes, ReduceOn::kAuto, queue_.get()).ok()); }
+  void Prepare() { ASSERT_TRUE(domain_->Prepare(memory_->data(), kBytes, ReduceOn::kAuto, queue_.get()).ok()); }
   SliceOp Copy() const {
     SliceOp op;
     op.inline_src[0] = memory_->data();
@@ -79,7 +79,7 @@ class CudaWaitsTest : public CudaFixture {
 };
 
 TEST_F(CudaWaitsTest, TheFirstOperationFindsWhatItNeeds) {
-  Take();
+  Prepare();
   const cuda::FakeCounts before = fake_->Counts();
   Run(Copy());
   EXPECT_EQ(other_->Read(), memory_->Read());
@@ -87,14 +87,14 @@ TEST_F(CudaWaitsTest, TheFirstOperationFindsWhatItNeeds) {
   EXPECT_EQ(after.pins, before.pins);
   EXPECT_EQ(after.streams, before.streams);
   EXPECT_EQ(after.allocations, before.allocations);
-  Take();
+  Prepare();
   EXPECT_EQ(fake_->Counts().pins, before.pins) << "once is enough";
 }
 
 // All ranks learn of it then; a refusal would leave the others waiting.
 TEST_F(CudaWaitsTest, WhatItLacksTheFirstOperationTells) {
   fake_->Fail("cuMemHostAlloc", cuda::Result::kOutOfMemory, 0);
-  Take();
+  Prepare();
   Ticket ticket = DomainQueue::kCompleted;
   for (int i = 0; i < 2; ++i) EXPECT_EQ(queue_->Submit(Copy(), &ticket).code(), Code::kOutOfMemory);
 }
@@ -102,7 +102,7 @@ TEST_F(CudaWaitsTest, WhatItLacksTheFirstOperationTells) {
 TEST_F(CudaWaitsTest, ThreadsThatComeTogetherOpenItOnce) {
   const int64_t before = fake_->Counts().allocations;
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) threads.emplace_back([this] { Take(); });
+  for (int i = 0; i < 4; ++i) threads.emplace_back([this] { Prepare(); });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(fake_->Counts().allocations, before + 1);
   EXPECT_EQ(fake_->Counts().contexts, 1);
@@ -111,7 +111,7 @@ TEST_F(CudaWaitsTest, ThreadsThatComeTogetherOpenItOnce) {
 }
 
 TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatPins) {
-  Take();
+  Prepare();
   alignas(4096) static std::array<std::byte, 2 * 4096> slots;
   const size_t pinned = domain()->slots().Pinned().size();
   const auto pins = [this] { EXPECT_TRUE(domain_->RegisterSlots(slots.data(), slots.size()).ok()); };
@@ -129,7 +129,7 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatPins) {
 }
 
 TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatTakesUpAnotherGpu) {
-  Take();
+  Prepare();
   const auto takes = [this] {
     const CudaDevice* device = nullptr;
     EXPECT_TRUE(domain()->Use(1, &device).ok());
@@ -144,7 +144,7 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatTakesUpAnotherGpu) {
 
 // As a call that ends does, while another one begins. What is mapped is no memory of another process, so it fails.
 TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatMapsMemoryOfOthers) {
-  Take();
+  Prepare();
   const CudaDevice* device = nullptr;
   ASSERT_TRUE(domain()->Use(0, &device).ok());
   SharedPlace place{};
@@ -165,7 +165,7 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatMapsMemoryOfOthers) {
 
 // The pages must stay until the driver has done with them.
 TEST_F(CudaWaitsTest, WhatIsBeingPinnedIsGivenBackOnlyThen) {
-  Take();
+  Prepare();
   alignas(4096) static std::array<std::byte, 4096> slots;
   const int64_t pinned = fake_->Counts().pinned_ranges;
   std::thread gives_back;

@@ -153,7 +153,7 @@ TEST_F(ShmLoansTest, TheShortWayTakesWhatTheSenderHasCopied) {
     std::ranges::fill(memory_, std::byte{0});
     ShortPath::Slice slice;
     ASSERT_TRUE(path.Peek(&slice));
-    ASSERT_TRUE(path.TakeInto(landing_.data()));
+    ASSERT_TRUE(path.PopInto(landing_.data()));
     EXPECT_EQ(landing_, Data(number));
   }
 }
