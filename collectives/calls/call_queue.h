@@ -83,7 +83,10 @@ class CallQueue {
     // As CallQueue::Add, where the queue is not stopping. AddMessage announces the message too; KeepMessage does not,
     // since this thread will not leave it alone.
     void Add(Request* request) { queue_->AddHeld(request); }
-    void KeepMessage(Request* message) { queue_->messages_.push_back(message); }
+    void KeepMessage(Request* message) {
+      queue_->messages_.push_back(message);
+      ++queue_->watch_.activity;  // The progress thread does not take the turn from it meanwhile.
+    }
     void AddMessage(Request* message) {
       KeepMessage(message);
       queue_->AddedWork();

@@ -75,7 +75,7 @@ std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArgu
 void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
   const CallArguments& a = request.arguments;
   int looks = MessageLooks(a.root, a.count * TypeBytes(a.type));  // Whoever drives may write there.
-  EndBegun(turn, BegunPolls());
+  EndBegun(turn, looks > 1 ? BegunPolls() : 1);
   turn->End();
   for (; looks > 1; --looks) {
     if (request.IsDone() || queue_->IsWanted()) return;

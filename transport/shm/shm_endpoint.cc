@@ -167,6 +167,7 @@ Status ShmEndpoint::Progress(bool* moved) {
   *moved = true;
   // The peer may have given back what it had read after the look at the sends above, and before it left.
   bool copied = false;
+  sender_.LookAtOnce();
   if (!sender_.idle() && sender_.Complete(&copied, &fault_)) return Status();
   End(Lost(), Code::kPeerLost);
   return status_;

@@ -70,6 +70,9 @@ constexpr uint32_t kShmInPlace = 0x80000000;
 // slot is lent as always, and its claim says who copies the data, and whether it is in the slot.
 constexpr uint32_t kShmLent = 0x40000000;
 
+// Bytes of lent slices after which an end looks at other things before it copies more.
+constexpr size_t kMostLentBytesAtOnce = 512 * 1024;
+
 // States of a claim. The sender begins with kOffered, and ends with kCopied or kWithdrawn; the receiver ends with
 // kRead.
 enum class ShmClaimState : uint32_t {

@@ -28,7 +28,7 @@ ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, st
       cell_block_(cell_memory, shared.num_slots * sizeof(Cell)),
       cells_(reinterpret_cast<Cell*>(cell_block_.data())),
       held_(shared.num_slots, false),
-      read_ahead_(shared.num_slots, false),
+      read_ahead_(shared.num_slots, 0),
       regions_held_(shared.num_slots, 0) {
   free_cells_.reserve(shared.num_slots);
   for (uint32_t cell = shared.num_slots; cell > 0; --cell) free_cells_.push_back(cell - 1);
@@ -158,7 +158,7 @@ bool ShmReceiver::ClaimAhead(size_t ahead, const Recv& recv, uint32_t* slot, Shm
   part->bytes = descriptor.bytes.load(std::memory_order_relaxed);
   *slot = word & ~kForms;
   // What is wrong is found when it is taken.
-  if ((word & kForms) != kShmLent || *slot >= shared_.num_slots || held_[*slot] || read_ahead_[*slot]) return false;
+  if ((word & kForms) != kShmLent || *slot >= shared_.num_slots || held_[*slot] || read_ahead_[*slot] > 0) return false;
   if (part->bytes > shared_.slot_bytes || part->bytes > recv.capacity) return false;
   std::memcpy(&part->address, descriptor.payload, sizeof(part->address));
   part->to = PlaceOf(recv, *slot);
@@ -174,7 +174,10 @@ bool ShmReceiver::CopyLent(uint32_t slot, std::byte* to, uint32_t bytes, bool* t
   std::memcpy(&parts[0].address, Next().payload, sizeof(parts[0].address));
   size_t number = 1;
   const Recv* recv = first_ != nullptr ? first_->next : nullptr;
-  while (number < parts.size() && recv != nullptr && ClaimAhead(number, *recv, &slots[number], &parts[number])) {
+  size_t all_bytes = bytes;
+  while (number < parts.size() && recv != nullptr && all_bytes < kMostLentBytesAtOnce &&
+         ClaimAhead(number, *recv, &slots[number], &parts[number])) {
+    all_bytes += parts[number].bytes;
     ++number;
     recv = recv->next;
   }
@@ -183,17 +186,19 @@ bool ShmReceiver::CopyLent(uint32_t slot, std::byte* to, uint32_t bytes, bool* t
   for (size_t i = 0; i < number; ++i) {
     // The sender may have withdrawn it: then this may be what its user wrote afterwards.
     const ShmClaimState state = is_read ? ShmClaimState::kRead : ShmClaimState::kOffered;
-    read_ahead_[slots[i]] = shared_.claims[slots[i]].Move(ShmClaimState::kReading, state) && is_read;
+    const bool is_here = shared_.claims[slots[i]].Move(ShmClaimState::kReading, state) && is_read;
+    read_ahead_[slots[i]] = is_here ? static_cast<uint32_t>(parts[i].bytes) : 0;
   }
-  const bool has_first = read_ahead_[slot];
-  read_ahead_[slot] = false;
-  return has_first;
+  return std::exchange(read_ahead_[slot], 0) > 0;
 }
 
 bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault) {
-  const bool was_read = read_ahead_[slot];
-  read_ahead_[slot] = false;
-  const bool is_read = was_read || CopyLent(slot, PlaceOf(*recv, slot), recv->bytes, freed);
+  const uint32_t read_bytes = std::exchange(read_ahead_[slot], 0);
+  if (read_bytes > 0 && read_bytes != recv->bytes) {  // The peer has changed its mind.
+    *fault = {"bytes", recv->bytes, read_bytes};
+    return false;
+  }
+  const bool is_read = read_bytes > 0 || CopyLent(slot, PlaceOf(*recv, slot), recv->bytes, freed);
   const ShmClaimState state =
       is_read ? ShmClaimState::kCopied : shared_.claims[slot].state.load(std::memory_order_acquire);
   if (state != ShmClaimState::kCopied) {
@@ -284,6 +289,7 @@ bool ShmReceiver::Release(Recv* recv) {
 }
 
 void ShmReceiver::ReturnSlot(uint32_t slot) {
+  read_ahead_[slot] = 0;
   const uint64_t word = (++told_.returned << 32) | slot;
   // Release order covers this end's reads of the slot: the sender writes to it only after it has seen the return.
   shared_.returns[(told_.returned - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);

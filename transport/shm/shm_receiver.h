@@ -114,7 +114,7 @@ class ShmReceiver {
   Cell* const cells_;  // One for each slot.
   std::vector<uint32_t> free_cells_;
   std::vector<bool> held_;              // By slot: the sender has lent it to this end, until Release.
-  std::vector<bool> read_ahead_;        // By slot: a slice that was lent, and is where its receive wants it.
+  std::vector<uint32_t> read_ahead_;    // By slot: bytes of a lent slice that are where its receive wants them; or 0.
   std::vector<uint64_t> regions_held_;  // Region ids, by slot that stands for data in place.
   Recv* first_ = nullptr;
   Recv* last_ = nullptr;

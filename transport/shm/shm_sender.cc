@@ -101,7 +101,7 @@ Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   }
   ShmPlace place;
   // Also if it could lie in place by now: such a send would wait for its receive.
-  const bool is_lent = send->data == loan_.next && send->bytes == loan_.next_bytes;
+  const bool is_lent = loan_.next != nullptr && send->data == loan_.next && send->bytes == loan_.next_bytes;
   const bool in_place = !is_lent && send->bytes >= kLeastInPlace && regions_->Find(send->data, send->bytes, &place);
   if (!in_place && !is_lent)
     return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
@@ -201,7 +201,9 @@ void ShmSender::Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
 
 bool ShmSender::Complete(bool* copied, ShmFault* fault) {
   bool any = false;
-  while (first_ != unpublished_) {
+  size_t seen_bytes = 0;  // Of loans: they may have been copied here.
+  while (first_ != unpublished_ && seen_bytes < kMostLentBytesAtOnce) {
+    if (IsLoan(*first_)) seen_bytes += first_->bytes;
     const bool is_over = IsRead(*first_) ||
                          (IsLoan(*first_) ? EndsLoan(first_, copied, fault) : CollectReturns(fault) && IsRead(*first_));
     if (!is_over) return any;

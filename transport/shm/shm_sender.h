@@ -14,6 +14,7 @@
 // Threads: as the endpoint. The owner rings the peer's bell after Publish() has reported that something is new.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -49,9 +50,13 @@ class ShmSender {
     return kMicrosecond + static_cast<Nanoseconds>(bytes / kBytesPerNanosecond);
   }
   // Time between looks at a claim while the peer reads: each takes the line from the peer, which is to write it.
-  static constexpr Nanoseconds PauseWhileRead(size_t bytes) { return static_cast<Nanoseconds>(bytes / 128); }
+  static constexpr Nanoseconds PauseWhileRead(size_t bytes) {
+    constexpr size_t kMostBytes = 64 * 1024;
+    return static_cast<Nanoseconds>(std::min(bytes, kMostBytes) / 128);
+  }
   // Whether the next Post accepts this memory, which is not a slot, to be lent.
   bool Lends(const std::byte* data, size_t bytes) {
+    loan_.next = nullptr;
     if (bytes < kLeastLent || bytes > shared_.slot_bytes || AcceptsInPlace(data, bytes)) return false;
     loan_.next = data;
     loan_.next_bytes = bytes;
@@ -59,6 +64,8 @@ class ShmSender {
   }
   // The peer had to be woken: what is lent now is copied before it comes.
   void HurryLoans() { loan_.is_late = true; }
+  // The next Complete looks at a claim even if it has looked only now.
+  void LookAtOnce() { loan_.look_at = 0; }
 
   // Lends a free slot; null when there is none. First takes returned slots back and checks them.
   std::byte* Acquire(ShmFault* fault);
