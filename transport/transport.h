@@ -71,7 +71,8 @@ struct Limits {
 // may pass on the ready part early (cut-through) or wait for all of it.
 struct Send {
   Tag tag;
-  const std::byte* data = nullptr;  // A slot of this endpoint from AcquireSlot, or user memory where Limits allows it.
+  // A slot of this endpoint from AcquireSlot, user memory where Limits allows it, or what InPlace sends from or lends.
+  const std::byte* data = nullptr;
   uint32_t bytes = 0;
   uint32_t ready = 0;
 
@@ -167,9 +168,10 @@ class InPlace {
   // reads it any more.
   virtual bool SendsFrom(const std::byte* data, size_t bytes) = 0;
 
-  // Whether PostSend accepts [data, data + bytes) of host memory though nobody can read it there for as long as it
-  // takes: the peer copies it if it comes soon, and otherwise this end copies it into a slot. So such a send does not
-  // wait for a receive. It is for slices that the peer would only copy out of a slot. Send::ready must be all of it.
+  // Whether the next PostSend accepts [data, data + bytes) of host memory though nobody can read it there for as long
+  // as it takes: the peer copies it if it comes soon, and otherwise this end copies it into a slot. So such a send does
+  // not wait for a receive. It is for slices that the peer would only copy out of a slot. Send::ready must be all of
+  // it.
   virtual bool Lends(const std::byte*, size_t) { return false; }
   // Takes back what is lent and not yet copied, for a user who gets his memory back before the link is closed: the peer
   // takes nothing of it for valid from here on. Those sends do not complete before Close().
