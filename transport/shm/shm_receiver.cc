@@ -27,9 +27,8 @@ ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, st
       memory_(memory),
       cell_block_(cell_memory, shared.num_slots * sizeof(Cell)),
       cells_(reinterpret_cast<Cell*>(cell_block_.data())),
-      held_(shared.num_slots, false),
-      read_ahead_(shared.num_slots, 0),
-      regions_held_(shared.num_slots, 0) {
+      slots_{std::vector<bool>(shared.num_slots), std::vector<uint32_t>(shared.num_slots),
+             std::vector<uint64_t>(shared.num_slots)} {
   free_cells_.reserve(shared.num_slots);
   for (uint32_t cell = shared.num_slots; cell > 0; --cell) free_cells_.push_back(cell - 1);
 }
@@ -70,7 +69,7 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
   } else if (slice->bytes > (is_inline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes)) {
     *fault = {"bytes", slice->bytes, is_inline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes};
   } else if (!is_inline &&
-             ((word & ~kForms) >= shared_.num_slots || held_[word & ~kForms] || (word & kForms) == kForms)) {
+             ((word & ~kForms) >= shared_.num_slots || slots_.held[word & ~kForms] || (word & kForms) == kForms)) {
     *fault = {"slot", word, shared_.num_slots};
   }
   if (fault->field != nullptr) return false;
@@ -123,7 +122,7 @@ bool ShmReceiver::ReceiveNext(bool* freed, ShmFault* fault) {
   const uint32_t word = descriptor.slot.load(std::memory_order_relaxed);
   const uint32_t bytes = descriptor.bytes.load(std::memory_order_relaxed);
   const uint32_t slot = word == kShmInline ? word : word & ~kForms;
-  if (slot != kShmInline && (slot >= shared_.num_slots || held_[slot] || (word & kForms) == kForms)) {
+  if (slot != kShmInline && (slot >= shared_.num_slots || slots_.held[slot] || (word & kForms) == kForms)) {
     *fault = {"slot", word, shared_.num_slots};
     return false;
   }
@@ -158,7 +157,8 @@ bool ShmReceiver::ClaimAhead(size_t ahead, const Recv& recv, uint32_t* slot, Shm
   part->bytes = descriptor.bytes.load(std::memory_order_relaxed);
   *slot = word & ~kForms;
   // What is wrong is found when it is taken.
-  if ((word & kForms) != kShmLent || *slot >= shared_.num_slots || held_[*slot] || read_ahead_[*slot] > 0) return false;
+  if ((word & kForms) != kShmLent || *slot >= shared_.num_slots || slots_.held[*slot] || slots_.read_ahead[*slot] > 0)
+    return false;
   if (part->bytes > shared_.slot_bytes || part->bytes > recv.capacity) return false;
   std::memcpy(&part->address, descriptor.payload, sizeof(part->address));
   part->to = PlaceOf(recv, *slot);
@@ -187,13 +187,13 @@ bool ShmReceiver::CopyLent(uint32_t slot, std::byte* to, uint32_t bytes, bool* t
     // The sender may have withdrawn it: then this may be what its user wrote afterwards.
     const ShmClaimState state = is_read ? ShmClaimState::kRead : ShmClaimState::kOffered;
     const bool is_here = shared_.claims[slots[i]].Move(ShmClaimState::kReading, state) && is_read;
-    read_ahead_[slots[i]] = is_here ? static_cast<uint32_t>(parts[i].bytes) : 0;
+    slots_.read_ahead[slots[i]] = is_here ? static_cast<uint32_t>(parts[i].bytes) : 0;
   }
-  return std::exchange(read_ahead_[slot], 0) > 0;
+  return std::exchange(slots_.read_ahead[slot], 0) > 0;
 }
 
 bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault) {
-  const uint32_t read_bytes = std::exchange(read_ahead_[slot], 0);
+  const uint32_t read_bytes = std::exchange(slots_.read_ahead[slot], 0);
   if (read_bytes > 0 && read_bytes != recv->bytes) {  // The peer has changed its mind.
     *fault = {"bytes", recv->bytes, read_bytes};
     return false;
@@ -231,8 +231,8 @@ bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint3
     if (fault->field == nullptr) *fault = {"place in registered memory", place.region, place.offset};
     return false;
   }
-  held_[slot] = true;
-  regions_held_[slot] = place.region;
+  slots_.held[slot] = true;
+  slots_.regions_held[slot] = place.region;
   recv->cookie = kInPlace | slot;
   recv->data = const_cast<std::byte*>(data);  // The memory is mapped for reading only.
   recv->read_only = true;
@@ -243,7 +243,7 @@ bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint3
 void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot) {
   recv->arrived = recv->bytes;
   if (slot != kShmInline) {
-    held_[slot] = true;
+    slots_.held[slot] = true;
     recv->cookie = slot;
     recv->data = shared_.slots + slot * shared_.slot_stride;
     return;
@@ -281,15 +281,15 @@ bool ShmReceiver::Release(Recv* recv) {
     free_cells_.push_back(index);
     return false;
   }
-  ANNULUS_CHECK(index < shared_.num_slots && held_[index]);
-  held_[index] = false;
-  if ((recv->cookie & kInPlace) != 0) regions_->Release(regions_held_[index], recv->data);
+  ANNULUS_CHECK(index < shared_.num_slots && slots_.held[index]);
+  slots_.held[index] = false;
+  if ((recv->cookie & kInPlace) != 0) regions_->Release(slots_.regions_held[index], recv->data);
   ReturnSlot(index);
   return true;
 }
 
 void ShmReceiver::ReturnSlot(uint32_t slot) {
-  read_ahead_[slot] = 0;
+  slots_.read_ahead[slot] = 0;
   const uint64_t word = (++told_.returned << 32) | slot;
   // Release order covers this end's reads of the slot: the sender writes to it only after it has seen the return.
   shared_.returns[(told_.returned - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);

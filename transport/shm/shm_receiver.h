@@ -113,9 +113,11 @@ class ShmReceiver {
   ZeroedSlotBlock cell_block_;
   Cell* const cells_;  // One for each slot.
   std::vector<uint32_t> free_cells_;
-  std::vector<bool> held_;              // By slot: the sender has lent it to this end, until Release.
-  std::vector<uint32_t> read_ahead_;    // By slot: bytes of a lent slice that are where its receive wants them; or 0.
-  std::vector<uint64_t> regions_held_;  // Region ids, by slot that stands for data in place.
+  struct {
+    std::vector<bool> held;              // The sender has lent it to this end, until Release.
+    std::vector<uint32_t> read_ahead;    // Bytes of a lent slice that are where its receive wants them; or 0.
+    std::vector<uint64_t> regions_held;  // Region ids, of slots that stand for data in place.
+  } slots_;                              // By slot.
   Recv* first_ = nullptr;
   Recv* last_ = nullptr;
 };
