@@ -134,7 +134,8 @@ Status DescribeDevice(const Group& group, const Gpu* gpu, std::string* text) {
   ANNULUS_RETURN_IF_ERROR(group.Check(annulus_comm_device(group.comm(), &device)));
   *text = "GPU " + std::to_string(device.number) + ", " + device.name + ", CUDA " +
           std::to_string(device.driver / 1000) + "." + std::to_string(device.driver % 1000 / 10) + "; " +
-          (device.path == ANNULUS_PATH_KERNELS ? "kernels" : "copies by the CPU: " + std::string(device.why));
+          (device.path == ANNULUS_PATH_KERNELS ? "kernels" : "copies by the CPU") + (*device.why != '\0' ? ": " : "") +
+          device.why;
   return Status();
 }
 

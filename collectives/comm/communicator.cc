@@ -144,11 +144,11 @@ Status Communicator::CheckMayStart() {
 }
 
 Status Communicator::RunNow(const CallArguments& given) {
+  ANNULUS_RETURN_IF_ERROR(CheckMayStart());  // Before Complete, which may wait for a GPU's driver.
   CallArguments arguments = given;
   std::shared_ptr<const UserReduction> keep;
   const Status valid = Complete(&arguments, &keep);
   if (!valid.ok()) return Refuse(valid);
-  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   const Status outcome = dispatcher_.Run(arguments);
   if (keep != nullptr) {
     keep.reset();
@@ -169,11 +169,11 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
                                Request* agreement) {
   if (given.size() != 1) return SubmitGroup(given, give, refused, agreement);
   *refused = 0;
+  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   CallArguments call = given[0];
   std::shared_ptr<const UserReduction> keep;
   const Status valid = Complete(&call, &keep);
   if (!valid.ok()) return Refuse(valid);
-  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads({&call, 1}));
   StreamOrder::Call in_stream(&streams_);
   const Status staged = in_stream.Stage({&call, 1}, agreement != nullptr, PlaceDeadline({&call, 1}));
@@ -193,6 +193,8 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
 
 Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused,
                                  Request* agreement) {
+  *refused = given.size();
+  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   std::vector<CallArguments> calls(given.begin(), given.end());
   std::vector<std::shared_ptr<const UserReduction>> keeps(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -201,8 +203,6 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
     *refused = i;
     return Refuse({valid.code(), "call " + std::to_string(i) + " of the group: " + valid.message()});
   }
-  *refused = calls.size();
-  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads(calls));
   StreamOrder::Call in_stream(&streams_);
   const Status staged = in_stream.Stage(calls, agreement != nullptr, PlaceDeadline(calls));

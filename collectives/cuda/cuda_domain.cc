@@ -23,6 +23,33 @@ uint64_t ProcessNumber() {
 
 }  // namespace
 
+// Sets *device to the one of that number, once no other thread takes it up; null: this one is to, as long as this
+// lives.
+class CudaDomain::Opening {
+ public:
+  Opening(CudaDomain* domain, int ordinal, const CudaDevice** device) : domain_(domain), ordinal_(ordinal) {
+    std::unique_lock<std::mutex> lock(domain_->mutex_);
+    domain_->opened_.wait(lock, [&] { return !domain_->opening_.contains(ordinal_); });
+    *device = domain_->Find(ordinal_);
+    if (*device != nullptr) return;
+    domain_->opening_.insert(ordinal_);
+    is_ours_ = true;
+  }
+  ~Opening() {
+    if (!is_ours_) return;
+    const std::lock_guard<std::mutex> lock(domain_->mutex_);
+    domain_->opening_.erase(ordinal_);
+    domain_->opened_.notify_all();
+  }
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+
+ private:
+  CudaDomain* const domain_;
+  const int ordinal_;
+  bool is_ours_ = false;
+};
+
 CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image)
     : MemoryDomain(MemoryKind::kDevice),
       driver_(std::move(driver)),
@@ -151,13 +178,12 @@ void CudaDomain::UnregisterSlots(std::byte* slots, size_t bytes) { slots_.Remove
 
 const DeviceExports* CudaDomain::exports() const { return driver_->unusable().empty() ? &exports_ : nullptr; }
 
-const char* CudaDomain::Keep(const std::string& text) const {
+const char* CudaDomain::Keep(const std::string& text, const char* otherwise) const {
   // Some texts have numbers of bytes; a program that asks for ever does not make us keep them all.
   constexpr size_t kMostKept = 64;
   const auto kept = kept_.find(text);
   if (kept != kept_.end()) return kept->c_str();
-  return kept_.size() < kMostKept ? kept_.insert(text).first->c_str()
-                                  : "for more reasons than are kept; the log has the first";
+  return kept_.size() < kMostKept ? kept_.insert(text).first->c_str() : otherwise;
 }
 
 CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
@@ -179,8 +205,9 @@ CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
   if (report.why[0] == '\0' && on == ReduceOn::kCpu) report.why = "device_reduce (ANNULUS_DEVICE_REDUCE) is cpu";
   report.path = report.why[0] == '\0' ? Path::kKernels : Path::kStaged;
   const std::string way = exports_.WayOf(links);
-  const std::string before = report.why[0] == '\0' ? "" : std::string(report.why) + "; ";
-  if (!way.empty()) report.why = Keep(before + way);
+  const bool is_best = report.why[0] == '\0';
+  if (!way.empty() && is_best) report.why = Keep(way, "for more reasons than are kept; the log has the first");
+  if (!way.empty() && !is_best) report.why = Keep(std::string(report.why) + "; " + way, report.why);
   return report;
 }
 
@@ -192,27 +219,22 @@ const CudaDevice* CudaDomain::Find(int ordinal) const {
 
 Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
   if (!driver_->unusable().empty()) return {Code::kUnsupported, driver_->unusable()};
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    *device = Find(ordinal);
-  }
-  if (*device != nullptr) return Status();
+  const Opening opening(this, ordinal, device);
+  return *device != nullptr ? Status() : TakeUp(ordinal, device);
+}
+
+Status CudaDomain::TakeUp(int ordinal, const CudaDevice** device) {
   std::unique_ptr<CudaDevice> opened;
   ANNULUS_RETURN_IF_ERROR(CudaDevice::Open(*driver_, ordinal, image_, &opened));
-  bool is_first = false;
+  *device = opened.get();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    *device = Find(ordinal);
-    if (*device != nullptr) return Status();  // Another thread was faster: this one's ends, without the lock.
-    *device = opened.get();
     devices_.push_back(std::move(opened));
-    is_first = devices_.size() == 1;
   }
   const std::string& missing = (*device)->kernels_missing();
   Log(missing.empty() ? LogLevel::kInfo : LogLevel::kWarn, -1, "device memory of %s, %s%s", (*device)->name().c_str(),
       missing.empty() ? "with kernels" : "by copies: ", missing.c_str());
-  // Once, for all devices. Whoever is faster than this works on slots by copies.
-  if (is_first) slots_.PinFor(**device);
+  slots_.PinFor(**device);
   return Status();
 }
 

@@ -7,6 +7,7 @@
 // Threads: any.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -63,8 +64,9 @@ class CudaDomain final : public MemoryDomain {
   // Null: the driver is too old.
   const DeviceExports* exports() const override;
 
-  // Sets *device to device number `ordinal`. Errors: kUnsupported: the driver is too old; kSystem or kOutOfMemory of
-  // it.
+  // Sets *device to device number `ordinal`, and takes it up unless that was done: then the slots are pinned, or are
+  // not for good. It waits for another thread that does. Errors: kUnsupported: the driver is too old; kSystem or
+  // kOutOfMemory of it.
   Status Use(int ordinal, const CudaDevice** device);
 
   // The same for the driver's handle of a device.
@@ -91,10 +93,14 @@ class CudaDomain final : public MemoryDomain {
   uint64_t process() const { return process_; }
 
  private:
+  class Opening;
+
   // Number `ordinal` of those in use; null: it is none. With mutex_ held.
   const CudaDevice* Find(int ordinal) const;
-  // A text that lives as long as the domain.
-  const char* Keep(const std::string& text) const;
+  // Takes it up.
+  Status TakeUp(int ordinal, const CudaDevice** device);
+  // A text that lives as long as the domain; `otherwise` does, and is given where no more texts are kept.
+  const char* Keep(const std::string& text, const char* otherwise) const;
   // Refuses memory that ends before `bytes` bytes from `pointer`, which lies at `place`.
   Status CheckEnd(const std::byte* pointer, size_t bytes, const cuda::PointerPlace& place) const;
 
@@ -107,6 +113,8 @@ class CudaDomain final : public MemoryDomain {
   const uint64_t process_;
   mutable std::mutex mutex_;  // Guards what follows. Not held while the driver is called, as none here.
   std::vector<std::unique_ptr<CudaDevice>> devices_;  // As they were first used.
+  std::set<int> opening_;                             // By number: a thread takes it up.
+  std::condition_variable opened_;                    // One of them is that no more.
   mutable std::set<std::string> kept_;
   std::mutex streams_mutex_;  // Guards what follows.
   std::vector<CudaStreamCalls*> streams_;

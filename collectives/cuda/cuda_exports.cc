@@ -34,9 +34,10 @@ bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* rang
   void* values[] = {&id, &type, &is_managed, &is_plain, &begin, &all, &device};
   const cuda::Result known =
       driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(data));
-  const bool is_device =
-      static_cast<cuda::MemoryType>(type) == cuda::MemoryType::kDevice && is_managed == 0 && is_plain != 0;
-  if (known != cuda::Result::kSuccess || !is_device || id == 0 || begin == 0) return false;
+  const bool is_device = static_cast<cuda::MemoryType>(type) == cuda::MemoryType::kDevice && is_managed == 0;
+  if (known != cuda::Result::kSuccess || !is_device) return false;
+  range->device = device;
+  if (is_plain == 0 || id == 0 || begin == 0) return false;
   const size_t before = cuda::ToDevice(data) - begin;
   if (before > all || bytes > all - before) return false;
   *range = {id, cuda::FromDevice(begin), all, device};
@@ -118,7 +119,7 @@ void CudaExports::End() {
 }
 
 // A copy to memory that is not pinned would be waited for. The stream is no blocking one, so the default streams do not
-// matter either. The driver is asked what is pinned: PinnedSlots may be locked by a thread that pins.
+// matter either. The driver is asked what is pinned, as of all memory.
 Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
   const cuda::Driver& driver = domain_->driver();
   const Gpu& gpu = gpus_[static_cast<size_t>(device)];

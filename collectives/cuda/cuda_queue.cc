@@ -1,6 +1,7 @@
 #include "collectives/cuda/cuda_queue.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "collectives/cuda/cuda_domain.h"
@@ -19,17 +20,24 @@ CudaQueue::~CudaQueue() = default;
 void CudaQueue::Prepare(const CudaDevice& device) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto found = std::ranges::find(prepared_, device.ordinal(), &Prepared::number);
-  if (found != prepared_.end()) return done_.wait(lock, [&each = *found] { return each.is_done; });
-  Prepared& prepared = prepared_.emplace_back();
+  Prepared& prepared = found != prepared_.end() ? *found : prepared_.emplace_back();
   prepared.number = device.ordinal();
+  opened_.wait(lock, [&prepared] { return !prepared.is_being_opened; });
+  if (prepared.is_taken || prepared.streams != nullptr) return;
+  prepared.is_being_opened = true;
   lock.unlock();
   std::unique_ptr<CudaStreams> streams;
-  Status status = CudaStreams::Open(device, &streams);
+  Status status;
+  try {
+    status = CudaStreams::Open(device, &streams);
+  } catch (const std::bad_alloc&) {
+    status = Status(Code::kOutOfMemory);
+  }
   lock.lock();
   prepared.streams = std::move(streams);
   prepared.status = std::move(status);
-  prepared.is_done = true;
-  done_.notify_all();
+  prepared.is_being_opened = false;
+  opened_.notify_all();
 }
 
 Status CudaQueue::TakeStreams(int number, std::unique_ptr<CudaStreams>* streams) {
@@ -38,7 +46,9 @@ Status CudaQueue::TakeStreams(int number, std::unique_ptr<CudaStreams>* streams)
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = std::ranges::find(prepared_, number, &Prepared::number);
-    if (found != prepared_.end() && found->is_done) {
+    // While a later call tries again, what has failed stays so for those before it.
+    if (found != prepared_.end() && (found->streams != nullptr || !found->status.ok())) {
+      found->is_taken = true;
       *streams = std::move(found->streams);
       return found->status;
     }
@@ -47,12 +57,20 @@ Status CudaQueue::TakeStreams(int number, std::unique_ptr<CudaStreams>* streams)
   return CudaStreams::Open(*device, streams);
 }
 
+int CudaQueue::AnyGpu() {
+  if (!works_.empty()) return works_.front().first;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto is_ready = [](const Prepared& each) { return each.streams != nullptr; };
+  const auto found = std::ranges::find_if(prepared_, is_ready);
+  if (found != prepared_.end()) return found->number;
+  return prepared_.empty() ? 0 : prepared_.front().number;
+}
+
 Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
   if (op.device < 0) ANNULUS_RETURN_IF_ERROR(places_.Find(op));
   const int found_device = op.device < 0 ? places_.device() : op.device;
   // Operations reach a queue only after a buffer was found on a GPU. If none of this one is, any GPU will do.
-  const int unknown = works_.empty() ? 0 : works_.front().first;
-  const int number = found_device < 0 ? unknown : found_device;
+  const int number = found_device < 0 ? AnyGpu() : found_device;
   const auto found =
       std::find_if(works_.begin(), works_.end(), [number](const auto& work) { return work.first == number; });
   *index = static_cast<size_t>(found - works_.begin());

@@ -34,7 +34,7 @@ class CudaQueue final : public DomainQueue {
   ~CudaQueue() override;
 
   // Opens what it needs on that GPU, unless that is done; it waits for another thread that does. What fails, the first
-  // operation there tells.
+  // operation there tells, unless a later call comes before it, which tries again.
   void Prepare(const CudaDevice& device);
 
   SharedMemory* shared() override { return &sharing_; }
@@ -49,8 +49,9 @@ class CudaQueue final : public DomainQueue {
 
   // What was prepared for a GPU, until its work takes it.
   struct Prepared {
-    int number = 0;  // Of the GPU.
-    bool is_done = false;
+    int number = 0;                // Of the GPU.
+    bool is_being_opened = false;  // By some thread.
+    bool is_taken = false;         // Streams, or why there are none.
     std::unique_ptr<CudaStreams> streams;
     Status status;
   };
@@ -60,6 +61,8 @@ class CudaQueue final : public DomainQueue {
   // Finds the work on the GPU with one of the operands, by its index, and the places of all unless the operation says
   // that this GPU reaches them.
   Status FindWork(const SliceOp& op, size_t* index);
+  // The GPU for what has no operand on one: preferably one that is ready.
+  int AnyGpu();
 
   CudaDomain* const domain_;
   const ReduceOn on_;
@@ -68,7 +71,7 @@ class CudaQueue final : public DomainQueue {
   std::vector<std::pair<int, std::unique_ptr<CudaWork>>> works_;  // By number of the GPU, as they were first used.
   Status error_;                                                  // Sticks.
   std::mutex mutex_;  // Guards what follows. Not held while the driver is called.
-  std::condition_variable done_;
+  std::condition_variable opened_;
   std::deque<Prepared> prepared_;
 };
 

@@ -17,6 +17,31 @@ PinnedSlots::Range PagesOf(const std::byte* slots, size_t bytes) {
 
 }  // namespace
 
+// Marks pages and gives the lock back, as long as it lives.
+class PinnedSlots::Change {
+ public:
+  Change(PinnedSlots* slots, Pages* pages, std::unique_lock<std::mutex>* lock)
+      : slots_(slots), pages_(pages), lock_(lock) {
+    pages_->state = State::kChanging;
+    lock_->unlock();
+  }
+  ~Change() {
+    lock_->lock();
+    pages_->state = becomes;
+    slots_->version_.fetch_add(1, std::memory_order_release);
+    slots_->changed_.notify_all();
+  }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+  State becomes = State::kPlain;
+
+ private:
+  PinnedSlots* const slots_;
+  Pages* const pages_;
+  std::unique_lock<std::mutex>* const lock_;
+};
+
 PinnedSlots::AllPages::iterator PinnedSlots::Before(const std::byte* memory) {
   const auto after = pages_.upper_bound(memory);
   return after == pages_.begin() ? pages_.end() : std::prev(after);
@@ -34,9 +59,12 @@ void PinnedSlots::Add(const std::byte* slots, size_t bytes) {
     return;
   }
   // A range that shares only some pages stays as it is: the driver pins a page once.
-  if (before != pages_.end() && begin < before->first + before->second.bytes) return;
   const auto after = pages_.upper_bound(begin);
-  if (after != pages_.end() && after->first < end) return;
+  const bool overlaps = before != pages_.end() && begin < before->first + before->second.bytes;
+  if (overlaps || (after != pages_.end() && after->first < end)) {
+    left_out_.emplace(begin, size);
+    return;
+  }
   Pages* const pages = &pages_[begin];
   *pages = {.bytes = size, .users = 1};
   if (device_ != nullptr) Pin(begin, pages, &lock);
@@ -45,6 +73,10 @@ void PinnedSlots::Add(const std::byte* slots, size_t bytes) {
 void PinnedSlots::Remove(const std::byte* slots, size_t bytes) {
   const auto [begin, size] = PagesOf(slots, bytes);
   std::unique_lock<std::mutex> lock(mutex_);
+  if (const auto left_out = left_out_.find({begin, size}); left_out != left_out_.end()) {
+    left_out_.erase(left_out);
+    return;
+  }
   const auto found = Before(begin);
   if (found == pages_.end() || begin + size > found->first + found->second.bytes || --found->second.users > 0) return;
   changed_.wait(lock, [found] { return found->second.state != State::kChanging; });
@@ -56,23 +88,19 @@ void PinnedSlots::Remove(const std::byte* slots, size_t bytes) {
 void PinnedSlots::Pin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock) {
   const CudaDevice& device = *device_;
   const size_t bytes = pages->bytes;
-  pages->state = State::kChanging;
-  lock->unlock();
   const cuda::Driver& driver = device.driver();
   Status status;
   {
+    Change change(this, pages, lock);
     const cuda::ScopedContext scope(driver, device.context());
     status = scope.status();
     if (status.ok()) {
-      status = driver.ToStatus(driver->MemHostRegister(const_cast<std::byte*>(begin), bytes,
-                                                       cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap),
-                               "cuMemHostRegister");
+      const cuda::Result result = driver->MemHostRegister(const_cast<std::byte*>(begin), bytes,
+                                                          cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap);
+      if (result == cuda::Result::kSuccess) change.becomes = State::kPinned;
+      status = driver.ToStatus(result, "cuMemHostRegister");
     }
   }
-  lock->lock();
-  pages->state = status.ok() ? State::kPinned : State::kPlain;
-  version_.fetch_add(1, std::memory_order_release);
-  changed_.notify_all();
   if (status.ok() || !not_pinned_.empty()) return;
   not_pinned_ = std::to_string(bytes) +
                 " bytes of slots are not pinned, so the CPU works on them, which is slow: " + status.message();
@@ -81,21 +109,25 @@ void PinnedSlots::Pin(const std::byte* begin, Pages* pages, std::unique_lock<std
 
 void PinnedSlots::Unpin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock) {
   const CudaDevice& device = *device_;
-  pages->state = State::kChanging;
-  lock->unlock();
-  {
-    const cuda::ScopedContext scope(device.driver(), device.context());
-    // With its context the pinning is gone too.
-    if (scope.status().ok()) device.driver()->MemHostUnregister(const_cast<std::byte*>(begin));
-  }
-  lock->lock();
-  pages->state = State::kPlain;
-  version_.fetch_add(1, std::memory_order_release);
+  const Change change(this, pages, lock);
+  const cuda::ScopedContext scope(device.driver(), device.context());
+  // With its context the pinning is gone too.
+  if (scope.status().ok()) device.driver()->MemHostUnregister(const_cast<std::byte*>(begin));
 }
 
 void PinnedSlots::PinFor(const CudaDevice& device) {
   std::unique_lock<std::mutex> lock(mutex_);
+  if (device_ != nullptr) return changed_.wait(lock, [this] { return !pins_all_; });
   device_ = &device;
+  pins_all_ = true;
+  struct End {
+    ~End() {
+      slots->pins_all_ = false;
+      slots->changed_.notify_all();
+    }
+    PinnedSlots* slots;
+  };
+  const End end{this};  // With the lock.
   // Those that come meanwhile are pinned by whoever adds them. Those that are being pinned stay.
   for (auto& [begin, pages] : pages_) {
     if (pages.state == State::kPlain && pages.users > 0) Pin(begin, &pages, &lock);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,8 @@ class PinnedSlots {
   // Unpins what no other range shares, once nobody pins it. No work on the range may be pending.
   void Remove(const std::byte* slots, size_t bytes);
 
-  // Pins all ranges, those that come later too. `device` outlives them, or ForgetDevice is called before.
+  // Pins all ranges, those that come later too, unless that was done for another device; waits for a thread that does.
+  // `device` outlives them, or ForgetDevice is called before.
   void PinFor(const CudaDevice& device);
   void ForgetDevice();
 
@@ -51,6 +53,7 @@ class PinnedSlots {
     State state = State::kPlain;  // kChanging: a thread pins or unpins it, without the lock, and it stays meanwhile.
   };
   using AllPages = std::map<const std::byte*, Pages>;
+  class Change;
 
   // The last ones that begin at `memory` or before.
   AllPages::iterator Before(const std::byte* memory);
@@ -59,10 +62,12 @@ class PinnedSlots {
   void Unpin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock);
 
   mutable std::mutex mutex_;         // Not held while the driver is called.
-  std::condition_variable changed_;  // Some pages are kChanging no more.
+  std::condition_variable changed_;  // Some pages are kChanging no more, or pins_all_ has ended.
   const CudaDevice* device_ = nullptr;
-  std::string not_pinned_;  // Set once.
-  AllPages pages_;          // Disjoint.
+  bool pins_all_ = false;          // A thread is in PinFor.
+  std::string not_pinned_;         // Set once.
+  AllPages pages_;                 // Disjoint.
+  std::multiset<Range> left_out_;  // Whole pages of ranges that Add has left out.
   std::atomic<uint64_t> version_{1};
 };
 

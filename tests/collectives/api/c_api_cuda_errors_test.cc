@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <functional>
 #include <mutex>
@@ -130,6 +131,66 @@ TEST(CudaErrorsTest, AGpuWithoutKernelsIsToldAndRefusedWhereItShallReduce) {
       });
     }
     EXPECT_EQ(fake->Counts().launches, 0);
+  });
+}
+
+// A communicator that takes no call looks at no buffer: a driver that waits for a stream would keep the caller.
+TEST(CudaErrorsTest, ACallThatMayNotStartTakesUpNoGpu) {
+  WithDriver({}, [](cuda::FakeControl* fake) {
+    std::byte* const memory = fake->Allocate(0, kBytes);
+    // Blocking, asynchronous, and in a group.
+    const auto expect_refused = [memory](annulus_comm_t* comm, annulus_status_t expected) {
+      EXPECT_EQ(SumInPlace(comm, memory), expected);
+      for (const int calls_of_group : {1, 2}) {
+        Calls calls;
+        for (int i = 0; i < calls_of_group; ++i) calls.Allreduce(memory, memory, kCount, ANNULUS_INT64, ANNULUS_SUM);
+        annulus_request_t* request = nullptr;
+        EXPECT_EQ(calls.Submit(comm, &request), expected);
+      }
+    };
+    Cluster(Far()).Run([&](annulus_comm_t* comm, int) {
+      annulus_comm_abort(comm, "enough");
+      int64_t one = 1;
+      EXPECT_EQ(SumInPlace(comm, &one, 1), ANNULUS_ABORTED);
+      expect_refused(comm, ANNULUS_ABORTED);
+    });
+    EXPECT_EQ(fake->Counts().contexts, 0);
+    fake->Free(memory);
+  });
+}
+
+struct Misuse {
+  annulus_comm_t* comm;
+  std::byte* memory;
+  annulus_status_t status = ANNULUS_OK;
+};
+
+// Adds, and uses the communicator that called it.
+int32_t AddAndCall(const void* left, const void* right, void* out, size_t count, annulus_type_t, void* context) {
+  auto* const misuse = static_cast<Misuse*>(context);
+  misuse->status = SumInPlace(misuse->comm, misuse->memory);
+  for (size_t i = 0; i < count; ++i) {
+    static_cast<int64_t*>(out)[i] = static_cast<const int64_t*>(left)[i] + static_cast<const int64_t*>(right)[i];
+  }
+  return 0;
+}
+
+TEST(CudaErrorsTest, AReductionFunctionThatUsesItsCommunicatorTakesUpNoGpu) {
+  WithDriver({}, [](cuda::FakeControl* fake) {
+    std::byte* const memory = fake->Allocate(0, kBytes);
+    std::atomic<int> refused = 0;
+    Cluster(Far()).Run([&](annulus_comm_t* comm, int) {
+      Misuse misuse{comm, memory};
+      annulus_op_t op{};
+      ASSERT_EQ(annulus_op_create(comm, AddAndCall, &misuse, nullptr, &op), ANNULUS_OK);
+      Numbers ones(kCount, 1);
+      EXPECT_EQ(annulus_allreduce(comm, ones.data(), ones.data(), kCount, ANNULUS_INT64, op), ANNULUS_OK);
+      refused += misuse.status == ANNULUS_INVALID_ARGUMENT ? 1 : 0;
+      EXPECT_EQ(ones, Numbers(kCount, kRanks));
+    });
+    EXPECT_GT(refused, 0);
+    EXPECT_EQ(fake->Counts().contexts, 0);
+    fake->Free(memory);
   });
 }
 

@@ -3,17 +3,37 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/transport/verbs/verbs_gpu_job.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/memory/device_exports.h"
+#include "transport/verbs/device/verbs_regions.h"
 
 namespace annulus {
 namespace {
 
 class VerbsGpuReportTest : public VerbsGpuJob {
  protected:
+  // A slice, which is not the whole of larger buffers.
+  static constexpr size_t kSmall = 16 * 1024;
+
+  // Rank 0 broadcasts, and all wait for all.
+  static void BroadcastFrom(const std::unique_ptr<Communicator>& comm, float* data, size_t count) {
+    ASSERT_EQ(annulus_broadcast(Handle(comm), data, data, count, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+    ASSERT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+  }
+
+  // What rank 0 tells begins so, and is no more where nothing is expected: small slices land in slots.
+  void ExpectOfSender(const std::unique_ptr<Communicator>& comm, const std::string& expected) {
+    if (comm->rank() != 0) return;
+    const std::string why = ReportOf(comm).why;
+    EXPECT_EQ(why.substr(0, expected.size()), expected);
+    EXPECT_EQ(why.empty(), expected.empty()) << why;
+  }
+
   // What both ranks tell after a broadcast of each begins so, and is no more where nothing is expected.
   void ExpectWhy(const std::string& expected) {
     Run(2, [&](const auto& comm) {
@@ -56,9 +76,47 @@ TEST_F(VerbsGpuReportTest, BeforeTheFirstSliceNothingIsKnown) {
     float* const data = Allocate(kCount, 1);
     // So little is never sent from there.
     ASSERT_EQ(annulus_broadcast(Handle(comm), data, data, 8, ANNULUS_FLOAT32, 0), ANNULUS_OK);
-    EXPECT_STREQ(ReportOf(comm).why, "memory of GPUs over verbs: not used yet");
+    EXPECT_STREQ(ReportOf(comm).why, "memory of GPUs over verbs: none without a copy yet");
     EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
     Free(data);
+  });
+}
+
+TEST_F(VerbsGpuReportTest, MemoryThatCannotBeExportedIsTold) {
+  MakeGpu({.shares_memory = false});
+  ExpectWhy("memory of GPUs over verbs: by copies: no memory of cudaMalloc");
+}
+
+TEST_F(VerbsGpuReportTest, AllocationsBeyondThoseThatDevicesKnowAreToldOf) {
+  Run(2, [this](const auto& comm) {
+    std::vector<float*> buffers;
+    for (size_t i = 0; i < VerbsRegions::kMost; ++i) buffers.push_back(Allocate(kSmall, 1));
+    for (float* const each : buffers) BroadcastFrom(comm, each, kSmall);
+    ExpectOfSender(comm, "");
+    buffers.push_back(Allocate(kCount, 1));
+    BroadcastFrom(comm, buffers.back(), kSmall);
+    ExpectOfSender(comm,
+                   "memory of GPUs over verbs: without a copy; some by copies: more allocations than a device knows");
+    for (int i = 0; i < 3; ++i) BroadcastFrom(comm, buffers.back(), kCount);
+    ExpectOfSender(comm, "");
+    for (float* const each : buffers) Free(each);
+  });
+}
+
+// What waits for memory that may be registered is told of until it has it.
+TEST_F(VerbsGpuReportTest, WhatWasRegisteredAfterAllLacksNothing) {
+  SimulatedVerbs::SetMachine({.most_dma_buf_bytes = 2 * kBytes});
+  Run(2, [this](const auto& comm) {
+    float* const first = Allocate(kCount, 1);
+    float* const second = Allocate(kCount, 1);
+    BroadcastFrom(comm, first, kCount);
+    ExpectOfSender(comm, "");
+    BroadcastFrom(comm, second, kSmall);
+    ExpectOfSender(comm, "memory of GPUs over verbs: without a copy; some by copies: verbs: sim0");
+    for (int i = 0; i < 3; ++i) BroadcastFrom(comm, second, kCount);
+    ExpectOfSender(comm, "");
+    Free(first);
+    Free(second);
   });
 }
 
@@ -87,6 +145,8 @@ TEST_F(VerbsGpuReportTest, TextsAreKept) {
     if (i == 0) first = why;
     EXPECT_NE(*why, '\0');
   }
+  EXPECT_STREQ(domain->Report(ReduceOn::kAuto, &links).why, "for more reasons than are kept; the log has the first");
+  EXPECT_STREQ(domain->Report(ReduceOn::kCpu, &links).why, "device_reduce (ANNULUS_DEVICE_REDUCE) is cpu");
   EXPECT_STREQ(first, "by way 0");
   exports->TellWay(&links, "by way 0");
   EXPECT_EQ(domain->Report(ReduceOn::kAuto, &links).why, first);

@@ -69,7 +69,12 @@ VerbsRegions::Known* VerbsRegions::At(VerbsPortSet ports, const std::byte* data,
 // The driver of the GPU tells each time: other memory may lie at the same address by now.
 VerbsRegions::Known* VerbsRegions::GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes) {
   DeviceRange range;
-  if (gpus_.exports == nullptr || !gpus_.exports->RangeOf(data, bytes, &range)) return nullptr;
+  if (gpus_.exports == nullptr) return nullptr;
+  if (!gpus_.exports->RangeOf(data, bytes, &range)) {
+    const bool is_gpus = range.device >= 0;
+    if (is_gpus && !std::exchange(gpus_.others_told, true)) TellGpus(&gpus_.others, "no memory of cudaMalloc");
+    return nullptr;
+  }
   const auto refused = gpus_.refused.find(range.device);
   if (refused != gpus_.refused.end() && (refused->second & ports) != 0) return nullptr;
   const auto known = std::ranges::find(gpus_.known, range.id, &Known::id);
@@ -86,6 +91,7 @@ void VerbsRegions::ForgetFreed(const DeviceRange& with) {
     const bool is_there = !Overlap(each.begin, each.bytes, with.begin, with.bytes) &&
                           (is_named || (gpus_.exports->RangeOf(each.begin, each.bytes, &now) && now.id == each.id));
     if (!is_there && each.entry != kNoEntry) Drop(each.entry);
+    if (!is_there) TellLacksNothing(each.id);
     return !is_there;
   });
 }
@@ -100,8 +106,17 @@ void VerbsRegions::SweepByClock() {
 std::string VerbsRegions::GpusText() {
   if (gpus_.given.exports == nullptr) return "";
   const std::lock_guard lock(mutex_);
-  if (gpus_.copied.empty()) return gpus_.straight.empty() ? "not used yet" : gpus_.straight;
-  return (gpus_.straight.empty() ? "" : gpus_.straight + "; some ") + "by copies: " + gpus_.copied;
+  const std::string why = WhyCopied();
+  if (why.empty()) return gpus_.straight.empty() ? "none without a copy yet" : gpus_.straight;
+  return (gpus_.straight.empty() ? "" : gpus_.straight + "; some ") + "by copies: " + why;
+}
+
+std::string VerbsRegions::WhyCopied() const {
+  std::string why;
+  for (const std::string* const each : {&gpus_.copied, &gpus_.others, &gpus_.lacking}) {
+    if (!each->empty()) why += (why.empty() ? "" : "; ") + *each;
+  }
+  return why;
 }
 
 void VerbsRegions::TellGpus(std::string* part, std::string text) {
@@ -109,9 +124,18 @@ void VerbsRegions::TellGpus(std::string* part, std::string text) {
   {
     const std::lock_guard lock(mutex_);
     *part = std::move(text);
-    is_best = gpus_.copied.empty() && !gpus_.straight.empty();
+    is_best = !gpus_.straight.empty() && WhyCopied().empty();
   }
   gpus_.given.exports->TellWay(gpus_.given.links, is_best ? "" : "memory of GPUs over verbs: " + GpusText());
+}
+
+void VerbsRegions::TellLacking(uint64_t id, std::string text) {
+  gpus_.waiting = id;
+  TellGpus(&gpus_.lacking, std::move(text));
+}
+
+void VerbsRegions::TellLacksNothing(uint64_t id) {
+  if (gpus_.waiting == id) TellLacking(0, "");
 }
 
 VerbsUse VerbsRegions::Acquire(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
@@ -186,13 +210,18 @@ bool VerbsRegions::Register(Known* known, VerbsPortSet ports) {
   if ((known->refused & ports) != 0) return false;
   const bool is_due = known->copied_bytes >= known->bytes;
   const bool needs_place = known->entry == kNoEntry && num_registered_ == kMost;
-  if ((needs_place || known->lacks_memory) && !is_due) return false;
-  if (needs_place && !MakeRoom(0, known, false)) return false;
+  if (needs_place && !(is_due && MakeRoom(0, known, false))) {
+    // Once, not for each slice.
+    if (known->is_gpus && gpus_.waiting == 0) TellLacking(known->id, "more allocations than a device knows");
+    return false;
+  }
+  if (known->lacks_memory && !is_due) return false;
   for (size_t port = 0; port < hubs_.size(); ++port) {
     const VerbsPortSet bit = VerbsPortSet{1} << port;
     if ((ports & bit) != 0 && !Knows(*known, bit) && !RegisterWith(port, known, is_due)) return false;
   }
   known->copied_bytes = 0;
+  if (known->is_gpus) TellLacksNothing(known->id);
   return true;
 }
 
@@ -205,11 +234,12 @@ bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
   known->lacks_memory = asked.code() == Code::kOutOfMemory && KnowsOthers(*known);
   if (asked.ok()) return true;
   if (known->lacks_memory) {
-    if (known->is_gpus) TellGpus(&gpus_.copied, asked.message());
+    if (known->is_gpus) TellLacking(known->id, asked.message());
     if (is_due) known->copied_bytes = 0;
     return false;
   }
   known->refused |= VerbsPortSet{1} << port;
+  if (known->is_gpus) TellLacksNothing(known->id);
   if (known->is_gpus && asked.code() == Code::kUnsupported) gpus_.refused[known->device] |= VerbsPortSet{1} << port;
   NoteRefusal(*known, asked.message());
   return false;

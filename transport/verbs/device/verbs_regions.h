@@ -114,8 +114,8 @@ class VerbsRegions final : private MemoryHolder {
 
   // Whether Acquire and AcquireLanding may succeed for memory of GPUs, by the libraries at hand and the setting.
   bool may_use_gpus() const { return gpus_.exports != nullptr; }
-  // How memory of GPUs is used by now: "without a copy", "by copies: ...", or some so and some so; "" where there is
-  // none. Any thread.
+  // How memory of GPUs is used by now: "without a copy", "by copies: ...", some so and some so, or none without a copy
+  // yet; "" where there is none. Any thread.
   std::string GpusText();
   // Drops what GPUs have freed, if it is time to. For whoever drives a link, often.
   void SweepIfDue() {
@@ -162,9 +162,13 @@ class VerbsRegions final : private MemoryHolder {
     std::vector<Known> known;                // Allocations that were asked for.
     uint32_t rounds = 0;
     Nanoseconds next_sweep = 0;
+    bool others_told = false;  // `others` is set.
+    uint64_t waiting = 0;      // The allocation that `lacking` tells of; 0: none.
     // What is moved without a copy, and by copies, as GpusText tells it; "": nothing so far. Guarded by mutex_.
     std::string straight;
-    std::string copied;
+    std::string copied;   // What was refused for good.
+    std::string others;   // Memory that cannot be exported.
+    std::string lacking;  // What devices have no room for as yet.
   };
 
   void Forget(uint64_t id) override;
@@ -175,8 +179,13 @@ class VerbsRegions final : private MemoryHolder {
   // Forgets what has been freed: what `with` lies over, and all that the devices know and no request names.
   void ForgetFreed(const DeviceRange& with);
   void SweepByClock();
-  // Some memory of GPUs is moved so from now on. `part`: straight or copied, of gpus_.
+  // Some memory of GPUs is moved so from now on. `part`: one of the texts of gpus_.
   void TellGpus(std::string* part, std::string text);
+  // An allocation waits for room, or does no longer.
+  void TellLacking(uint64_t id, std::string text);
+  void TellLacksNothing(uint64_t id);
+  // Why some is moved by copies; "": none is. With mutex_ held.
+  std::string WhyCopied() const;
   // Whether card and GPU are near enough; how near, or why not, in *text.
   bool IsNear(size_t port, const Known& known, std::string* text) const;
   void Refresh();
