@@ -245,7 +245,6 @@ def of_one_guest(run):
         Case("two_devices", [run.two_devices()], 4 << 20, ["wrong elements: 0", "rxe0, port 1", "and rxe1, port 1"]),
         Case("device_memory", [run.device_memory()], 4 << 20, copied),
         Case("locked_memory", [run.little_memory()], 0, ["the limit on locked memory"]),
-        Case("kernel_tls", [run.kernel_tls()], 0, ["Annulus, ANNULUS_ENCRYPT=required: the kernel seals 0 and opens 0"]),
         Case("wrong_key", [run.wrong_key()], 0, ["authentication failed"]),
         Case("killed_rank", [run.killed_rank()], 1 << 20, ["rank 1 died"]),
         Case("port_down", ["ip link set eth0 down\n" + run.refused()], 0, ["rxe0, port 1 is down"]),
@@ -283,8 +282,12 @@ def of_two_guests(run):
 
 
 def by_name(run):
-    """Cases that run only when they are named, each in guests of its own: they take minutes."""
-    return [Case("long_paused_host", [run.long_paused_host(0), run.long_paused_host(1)], 0, ["link to rank"])]
+    """Cases that run only when they are named, each in guests of its own: they take long, or are about the kernel's TLS."""
+    sealed = "Annulus, ANNULUS_ENCRYPT=required: the kernel seals 0 and opens 0"
+    return [
+        Case("long_paused_host", [run.long_paused_host(0), run.long_paused_host(1)], 0, ["link to rank"]),
+        Case("kernel_tls", [run.kernel_tls()], 0, [sealed]),
+    ]
 
 
 def bench(folder):

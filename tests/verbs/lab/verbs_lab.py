@@ -6,7 +6,7 @@
 
 FOLDER holds annulus-run, annulus-perf, verbs_device_contract, verbs_gpus and the stand-in for CUDA's driver as bazel-bin
 does. Each case must pass and must also have sent its data by the RDMA device, unless it is about TCP: the device's own counters show a job that went over TCP unnoticed.
-The case long_paused_host, of two minutes, runs only by name. --bench measures one link beside ib_write_bw and ib_write_lat of the
+The cases long_paused_host, of two minutes, and kernel_tls run only by name. --bench measures one link beside ib_write_bw and ib_write_lat of the
 package perftest, and needs verbs_stream (tests/verbs/lab) there too.
 Exit status: 0 all passed, 1 some failed, 77 there can be no lab here.
 """
