@@ -29,17 +29,17 @@ class CudaDomain::Opening {
  public:
   Opening(CudaDomain* domain, int ordinal, const CudaDevice** device) : domain_(domain), ordinal_(ordinal) {
     std::unique_lock<std::mutex> lock(domain_->mutex_);
-    domain_->opened_.wait(lock, [&] { return !domain_->opening_.contains(ordinal_); });
+    domain_->devices_.opened.wait(lock, [&] { return !domain_->devices_.opening.contains(ordinal_); });
     *device = domain_->Find(ordinal_);
     if (*device != nullptr) return;
-    domain_->opening_.insert(ordinal_);
+    domain_->devices_.opening.insert(ordinal_);
     is_ours_ = true;
   }
   ~Opening() {
     if (!is_ours_) return;
     const std::lock_guard<std::mutex> lock(domain_->mutex_);
-    domain_->opening_.erase(ordinal_);
-    domain_->opened_.notify_all();
+    domain_->devices_.opening.erase(ordinal_);
+    domain_->devices_.opened.notify_all();
   }
   Opening(const Opening&) = delete;
   Opening& operator=(const Opening&) = delete;
@@ -193,13 +193,13 @@ CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
   report.driver = driver_->version();
   report.why = "no call of this process has had a device buffer yet";
   if (!driver_->unusable().empty()) report.why = driver_->unusable().c_str();
-  if (devices_.empty()) return report;
-  const CudaDevice& first = *devices_.front();
+  if (devices_.all.empty()) return report;
+  const CudaDevice& first = *devices_.all.front();
   report.number = first.ordinal();
   report.capability = first.capability();
   report.name = first.name().c_str();
   report.why = slots_.not_pinned();
-  for (const auto& device : devices_) {
+  for (const auto& device : devices_.all) {
     if (!device->kernels_missing().empty()) report.why = device->kernels_missing().c_str();
   }
   if (report.why[0] == '\0' && on == ReduceOn::kCpu) report.why = "device_reduce (ANNULUS_DEVICE_REDUCE) is cpu";
@@ -213,8 +213,8 @@ CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
 
 const CudaDevice* CudaDomain::Find(int ordinal) const {
   const auto is_it = [ordinal](const auto& each) { return each->ordinal() == ordinal; };
-  const auto found = std::ranges::find_if(devices_, is_it);
-  return found != devices_.end() ? found->get() : nullptr;
+  const auto found = std::ranges::find_if(devices_.all, is_it);
+  return found != devices_.all.end() ? found->get() : nullptr;
 }
 
 Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
@@ -229,7 +229,7 @@ Status CudaDomain::TakeUp(int ordinal, const CudaDevice** device) {
   *device = opened.get();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    devices_.push_back(std::move(opened));
+    devices_.all.push_back(std::move(opened));
   }
   const std::string& missing = (*device)->kernels_missing();
   Log(missing.empty() ? LogLevel::kInfo : LogLevel::kWarn, -1, "device memory of %s, %s%s", (*device)->name().c_str(),

@@ -94,6 +94,11 @@ class CudaDomain final : public MemoryDomain {
 
  private:
   class Opening;
+  struct Devices {
+    std::vector<std::unique_ptr<CudaDevice>> all;  // As they were first used.
+    std::set<int> opening;                         // By number: a thread takes it up.
+    std::condition_variable opened;                // One of them is that no more.
+  };
 
   // Number `ordinal` of those in use; null: it is none. With mutex_ held.
   const CudaDevice* Find(int ordinal) const;
@@ -112,9 +117,7 @@ class CudaDomain final : public MemoryDomain {
   CudaMappings mappings_;
   const uint64_t process_;
   mutable std::mutex mutex_;  // Guards what follows. Not held while the driver is called, as none here.
-  std::vector<std::unique_ptr<CudaDevice>> devices_;  // As they were first used.
-  std::set<int> opening_;                             // By number: a thread takes it up.
-  std::condition_variable opened_;                    // One of them is that no more.
+  Devices devices_;
   mutable std::set<std::string> kept_;
   std::mutex streams_mutex_;  // Guards what follows.
   std::vector<CudaStreamCalls*> streams_;

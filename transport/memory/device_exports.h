@@ -32,7 +32,8 @@ class DeviceExports {
   // Why Export fails for all memory, as when the driver lacks a function; "" when it may succeed. Constant.
   virtual std::string missing() const = 0;
 
-  // Sets *range to the allocation in which all of [data, data + bytes) lies. Returns false when there is none.
+  // Sets *range to the allocation in which all of [data, data + bytes) lies. Returns false when there is none that can
+  // be exported; range->device then tells the device whose memory it is all the same, if it is one's.
   virtual bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const = 0;
 
   // Sets *fd to a descriptor of a dma-buf, which the caller closes, and *offset to where the range begins in it. The

@@ -149,6 +149,7 @@ TEST(CudaErrorsTest, ACallThatMayNotStartTakesUpNoGpu) {
       }
     };
     Cluster(Far()).Run([&](annulus_comm_t* comm, int) {
+      annulus_barrier(comm);  // So that all have made theirs; for some it may end in what comes now.
       annulus_comm_abort(comm, "enough");
       int64_t one = 1;
       EXPECT_EQ(SumInPlace(comm, &one, 1), ANNULUS_ABORTED);
