@@ -51,8 +51,10 @@ TEST_F(CallQueueTest, ALongTurnLetsOthersQueueAndNobodyElseDrive) {
   EXPECT_FALSE(Turn(&queue_));
   EXPECT_TRUE(queue_.IsDrivenByThisThread());
   EXPECT_EQ(queue_.Current().sequence, 1u);
-  Request request;
+  Request request, other;
   queue_.Add(&request);
+  EXPECT_EQ(nudges_, 0) << "this thread drives, so it does not sleep";
+  std::thread([&] { queue_.Add(&other); }).join();
   EXPECT_EQ(nudges_, 1);
   turn.EndCall(Barrier(), Code::kTimeout);
   EXPECT_EQ(monitor_.Read(0).collectives_failed, 1u);
