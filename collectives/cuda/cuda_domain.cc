@@ -220,10 +220,10 @@ const CudaDevice* CudaDomain::Find(int ordinal) const {
 Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
   if (!driver_->unusable().empty()) return {Code::kUnsupported, driver_->unusable()};
   const Opening opening(this, ordinal, device);
-  return *device != nullptr ? Status() : TakeUp(ordinal, device);
+  return *device != nullptr ? Status() : OpenDevice(ordinal, device);
 }
 
-Status CudaDomain::TakeUp(int ordinal, const CudaDevice** device) {
+Status CudaDomain::OpenDevice(int ordinal, const CudaDevice** device) {
   std::unique_ptr<CudaDevice> opened;
   ANNULUS_RETURN_IF_ERROR(CudaDevice::Open(*driver_, ordinal, image_, &opened));
   *device = opened.get();

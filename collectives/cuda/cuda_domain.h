@@ -102,8 +102,8 @@ class CudaDomain final : public MemoryDomain {
 
   // Number `ordinal` of those in use; null: it is none. With mutex_ held.
   const CudaDevice* Find(int ordinal) const;
-  // Takes it up.
-  Status TakeUp(int ordinal, const CudaDevice** device);
+  // Takes up device number `ordinal`, unless another thread has.
+  Status OpenDevice(int ordinal, const CudaDevice** device);
   // A text that lives as long as the domain; `otherwise` does, and is given where no more texts are kept.
   const char* Keep(const std::string& text, const char* otherwise) const;
   // Refuses memory that ends before `bytes` bytes from `pointer`, which lies at `place`.

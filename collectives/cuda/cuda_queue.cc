@@ -40,7 +40,7 @@ void CudaQueue::Prepare(const CudaDevice& device) {
   opened_.notify_all();
 }
 
-Status CudaQueue::TakeStreams(int number, std::unique_ptr<CudaStreams>* streams) {
+Status CudaQueue::ClaimStreams(int number, std::unique_ptr<CudaStreams>* streams) {
   const CudaDevice* device = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(number, &device));
   {
@@ -76,7 +76,7 @@ Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
   *index = static_cast<size_t>(found - works_.begin());
   if (found != works_.end()) return Status();
   std::unique_ptr<CudaStreams> streams;
-  ANNULUS_RETURN_IF_ERROR(TakeStreams(number, &streams));
+  ANNULUS_RETURN_IF_ERROR(ClaimStreams(number, &streams));
   works_.emplace_back(number, std::make_unique<CudaWork>(std::move(streams), on_));
   return op.device < 0 ? places_.Find(op) : Status();  // The slots are pinned now.
 }

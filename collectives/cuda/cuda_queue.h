@@ -57,7 +57,7 @@ class CudaQueue final : public DomainQueue {
   };
 
   // Takes what was prepared for that GPU, or opens it. Errors: those of CudaStreams::Open.
-  Status TakeStreams(int number, std::unique_ptr<CudaStreams>* streams);
+  Status ClaimStreams(int number, std::unique_ptr<CudaStreams>* streams);
   // Finds the work on the GPU with one of the operands, by its index, and the places of all unless the operation says
   // that this GPU reaches them.
   Status FindWork(const SliceOp& op, size_t* index);
