@@ -166,7 +166,7 @@ class Dispatcher {
     if (peer < 0 || bytes > kMostBytesLookedFor || setup_->wait_policy().spin == 0 || !SharesMemory(peer)) return 1;
     return kMostMessageLooks + static_cast<int>(bytes / kBytesPerLook);
   }
-  // The same for a request: for all messages of a group, and 1 where others of another peer or transport are queued.
+  // The same for a request; for a group the most that any of its messages has, and 1 if one of them has only that.
   int MessageLooksFor(const CallQueue::Turn& turn, const Request& request) const;
   Request* QueueMessage(const CallArguments& arguments);
   // Marks the request as done, and tells those who wait.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace annulus {
 namespace {
@@ -51,11 +52,18 @@ Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, st
     *begin = found->begin;
     return Status();
   }
+  Mappings fresh;  // From here to the end nothing may fail for lack of memory: others wait for what is changing.
+  const auto made = fresh.insert(fresh.end(), {place, &device, nullptr, 1, ++holds_, true});
   const Leaving leaving = MakeRoom(place);
-  const auto made = mappings_.insert(mappings_.end(), {place, &device, nullptr, 1, ++holds_, true});
+  mappings_.splice(mappings_.end(), fresh);
   lock.unlock();
   for (const auto& each : leaving) Close(*each);
-  const Status opened = Open(device, place, begin);
+  Status opened;
+  try {
+    opened = Open(device, place, begin);
+  } catch (const std::bad_alloc&) {
+    opened = Status(Code::kOutOfMemory);
+  }
   lock.lock();
   Erase(leaving);
   made->begin = *begin;
@@ -73,6 +81,7 @@ void CudaMappings::Release(const std::byte* begin) {
 
 CudaMappings::Leaving CudaMappings::MakeRoom(const SharedPlace& place) {
   Leaving leaving;
+  leaving.reserve(mappings_.size());
   const auto take = [&leaving](Mappings::iterator each) {
     each->is_changing = true;
     leaving.push_back(each);
@@ -101,6 +110,7 @@ void CudaMappings::Leave() {
   std::unique_lock<std::mutex> lock(mutex_);
   if (--queues_ > 0) return;
   Leaving leaving;
+  leaving.reserve(mappings_.size());
   for (auto each = mappings_.begin(); each != mappings_.end(); ++each) {
     if (!each->is_changing) leaving.push_back(each);
     each->is_changing = true;

@@ -54,6 +54,9 @@ Process Begin(const std::string& test, const std::string& argument, const std::s
   process.pid = fork();
   ANNULUS_CHECK(process.pid >= 0);
   if (process.pid > 0) return process;
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) ANNULUS_CHECK(dup2(process.output, fd) == fd);
   fcntl(process.output, F_SETFL, O_APPEND);  // Its own children may write there too.
@@ -106,6 +109,24 @@ bool MayHaveCompany(const std::string& test) {
   return !any;
 }
 
+// Waits until a process has ended, and returns its number. Bazel's time may be up before: then this names those that
+// run, shows what they have said, and exits; they are killed.
+pid_t WaitForAny(const std::vector<Process>& running, int* status) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int each : {SIGCHLD, SIGTERM}) sigaddset(&signals, each);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  for (;;) {
+    const pid_t ended = waitpid(-1, status, WNOHANG);
+    if (ended != 0) return ended;
+    if (sigwaitinfo(&signals, nullptr) != SIGTERM) continue;
+    for (const Process& each : running)
+      std::printf("%s\n[  FAILED  ] %s: time is up\n", OutputOf(each).c_str(), each.test.c_str());
+    std::fflush(stdout);
+    std::_Exit(1);
+  }
+}
+
 // Runs the tests, `most` at a time, in their order; appends what became of them.
 void Run(const std::vector<std::string>& tests, size_t most, std::vector<Process>* ended) {
   const std::string folder = Variable("TEST_TMPDIR");
@@ -119,7 +140,7 @@ void Run(const std::vector<std::string>& tests, size_t most, std::vector<Process
       continue;
     }
     int status = 0;
-    const pid_t pid = waitpid(-1, &status, 0);
+    const pid_t pid = WaitForAny(running, &status);
     const auto process = std::ranges::find(running, pid, &Process::pid);
     if (process == running.end()) continue;
     process->status = status;

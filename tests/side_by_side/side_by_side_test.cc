@@ -31,9 +31,13 @@ TEST_P(ParameterTest, FailsWhereItIsAskedTo) {
   const char* const mishap = std::getenv("MISHAP");
   if (mishap == nullptr || GetParam() != std::string(mishap)) return;
   if (GetParam() == std::string("abort")) std::abort();
+  if (GetParam() == std::string("hang")) {
+    std::ofstream(std::string(std::getenv("TEST_TMPDIR")) + "/../hangs") << "here";
+    poll(nullptr, 0, 60'000);
+  }
   ADD_FAILURE() << "as it was asked to";
 }
-INSTANTIATE_TEST_SUITE_P(Mishaps, ParameterTest, testing::Values("failure", "abort"),
+INSTANTIATE_TEST_SUITE_P(Mishaps, ParameterTest, testing::Values("failure", "abort", "hang"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
