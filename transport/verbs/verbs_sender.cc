@@ -111,12 +111,15 @@ VerbsOutbox* VerbsSender::NextRail() const {
 bool VerbsSender::Advance(bool transmits) {
   const bool any = Complete();
   if (!transmits) return any;
-  Transmit();
-  return Complete() || any;
+  const bool all = Transmit();
+  return Complete() || any || !all;
 }
 
-void VerbsSender::Transmit() {
-  while (!fault_->any()) {
+// A device may carry requests out while it takes them, as soft-RoCE does, and what the program has to tell the peer
+// waits for that. So it comes back after each heavy chain.
+bool VerbsSender::Transmit() {
+  bool heavy = false;
+  while (!fault_->any() && !heavy) {
     VerbsOutbox* const rail = NextRail();
     if (rail == nullptr) break;
     Send* const send = queue_.unposted;
@@ -129,9 +132,11 @@ void VerbsSender::Transmit() {
     } else {
       AddFirst(send, rail);
     }
+    heavy = rail->chain().is_heavy();
     if (rail->chain().is_full()) rail->chain().Post();
   }
   for (VerbsOutbox* const rail : rails_) rail->chain().Post();
+  return !heavy;
 }
 
 VerbsHeader VerbsSender::HeaderOf(const Send* send, VerbsOutbox* rail, bool is_placed) {

@@ -60,8 +60,8 @@ class VerbsSender {
   // Errors: kInvalidArgument.
   Status Post(Send* send);
 
-  // Completes sends, frees slots, and, if it `transmits`, hands the device what is ready and has room. Returns whether
-  // it completed or freed any.
+  // Completes sends, frees slots, and, if it `transmits`, hands the device what is ready and has room, up to one heavy
+  // chain. Returns whether it completed or freed any, or may have left something.
   bool Advance(bool transmits);
   // Returns credits by a message of their own, if there is room for it: what is common, and the receives of that rail.
   // `half_of_receives`: at least so many are returned.
@@ -154,7 +154,8 @@ class VerbsSender {
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
   VerbsOutbox* NextRail() const;
-  void Transmit();
+  // Returns whether it has handed over all that can go; more is left for the next call otherwise.
+  bool Transmit();
   bool CanComplete() const { return queue_.first != queue_.unposted && IsDone(*queue_.first, false); }
   // Whether the first slice that is kept need not be any more.
   bool CanDrop() const;

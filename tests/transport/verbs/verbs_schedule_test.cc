@@ -18,11 +18,11 @@ namespace {
 constexpr int kSlots = 2;
 constexpr size_t kSlotBytes = 4096;
 
-std::unique_ptr<ContractLink> OpenLink() {
+std::unique_ptr<ContractLink> OpenLink(const LinkOptions& options = {.slot_bytes = kSlotBytes, .slots = kSlots}) {
   const auto make = [](const TransportConfig& config) {
     return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
   };
-  return TransportLink::Open(make, nullptr, {.slot_bytes = kSlotBytes, .slots = kSlots});
+  return TransportLink::Open(make, nullptr, options);
 }
 
 // Drives both ends until `done()`; false when that takes too long or a link fails.
@@ -173,6 +173,41 @@ TEST_F(VerbsScheduleTest, SendsEndWithThePeerWhileItsMessageWaits) {
   (void)link->end(0).Progress(&moved);
   EXPECT_EQ(recv.code, Code::kOk);
   link->end(0).Release(&recv);
+}
+
+// What a heavy slice leaves for the next round neither waits for an event nor is forgotten. So between two such slices
+// an end takes what has come and tells of it.
+TEST_F(VerbsScheduleTest, AHeavySliceEndsItsRoundAndTheRestFollows) {
+  constexpr size_t kHeavyBytes = 64 * 1024;
+  constexpr int kHeavySlots = 4;
+  const auto link = OpenLink({.slot_bytes = kHeavyBytes, .slots = kHeavySlots});
+  ASSERT_NE(link, nullptr);
+  Endpoint& end = link->end(0);
+  std::array<Send, kHeavySlots> sends;
+  std::array<Recv, kHeavySlots> recvs;
+  for (Recv& recv : recvs) {
+    recv.capacity = kHeavyBytes;
+    ASSERT_TRUE(link->end(1).PostRecv(&recv).ok());
+  }
+  for (Send& send : sends) ASSERT_TRUE(Post(end, kHeavyBytes, &send));
+  for (int round = 1; round <= kHeavySlots; ++round) {
+    bool moved = false;
+    ASSERT_TRUE(end.Progress(&moved).ok());
+    EXPECT_TRUE(moved);
+    const bool more = round < kHeavySlots;
+    EXPECT_FALSE(more && end.Arm()) << "it has more to hand over, and must not sleep";
+    const auto arrived = [&] { return recvs[static_cast<size_t>(round) - 1].code == Code::kOk; };
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (!arrived() && Now() < deadline) {
+      ASSERT_TRUE(link->end(1).Progress(&moved).ok());
+      link->Pass();
+    }
+    EXPECT_TRUE(arrived()) << "slice " << round;
+    EXPECT_FALSE(more && recvs[static_cast<size_t>(round)].code != Code::kInProgress) << "after " << round;
+  }
+  for (Recv& recv : recvs) link->end(1).Release(&recv);
+  EXPECT_TRUE(Drive(link.get(), [&] { return sends[kHeavySlots - 1].code == Code::kOk; }));
+  for (const int side : {0, 1}) link->end(side).Close();
 }
 
 }  // namespace

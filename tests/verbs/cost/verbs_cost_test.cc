@@ -52,6 +52,31 @@ TEST_P(VerbsCostTest, RequestsAndDoorbellsStayWithinTheirBounds) {
       per_slice(&StraightCounts::polls));
 }
 
+// A slice of 64 KiB goes to the device alone, and smaller ones go until they are as much. What is taken in between is
+// told by the slices themselves: no more messages of credits than with small ones.
+TEST(VerbsHeavyTest, SlicesGoToTheDeviceBy64KiB) {
+  constexpr uint64_t kHeavySlices = 500;
+  const struct {
+    uint32_t bytes;
+    double doorbells;
+  } cases[] = {{16 * 1024, 0.25}, {32 * 1024, 0.5}, {64 * 1024, 1.0}};
+  for (const auto& [bytes, doorbells] : cases) {
+    SCOPED_TRACE(bytes);
+    const auto link = SliceLink::Open({.name = "heavy", .bytes = bytes, .both_ways = true});
+    ASSERT_NE(link, nullptr);
+    const StraightCounts before = CountsOfStraightNic();
+    ASSERT_TRUE(link->Run(kHeavySlices));
+    const StraightCounts& now = CountsOfStraightNic();
+    const auto slices = static_cast<double>(link->SlicesOf(kHeavySlices));
+    const double rung = static_cast<double>(now.send_doorbells - before.send_doorbells) / slices;
+    EXPECT_GE(rung, doorbells);
+    EXPECT_LE(rung, doorbells + 2.0 / SliceLink::kSlots + 0.01);
+    const double requests = static_cast<double>(now.send_requests - before.send_requests) / slices;
+    EXPECT_LE(requests, 1.0 + 2.0 / SliceLink::kSlots + 0.01);
+    std::printf("%u bytes, per slice: %.3f send requests, %.3f send doorbells\n", bytes, requests, rung);
+  }
+}
+
 TEST_P(VerbsCostTest, NothingIsAllocatedAndNoSystemCallIsMade) {
   const auto link = SliceLink::Open(GetParam());
   ASSERT_NE(link, nullptr);

@@ -89,6 +89,11 @@ class End {
   }
   // When the first window had come, and all memory was registered.
   Nanoseconds began() const { return began_; }
+  // MiB/s that it sent from then on until its last send was done: what each end of ib_write_bw counts.
+  double Rate() const {
+    const double seconds = static_cast<double>(all_sent_ - began_) / kSecond;
+    return static_cast<double>(pattern_.slices - sent_before_) * pattern_.bytes / (1 << 20) / seconds;
+  }
   bool done() const { return sent_ == pattern_.slices && received_ == pattern_.slices; }
 
  private:
@@ -110,7 +115,10 @@ class End {
       if (recv.code == Code::kInProgress) break;
       if (recv.code != Code::kOk) return false;
       if (recv.data != recv.landing) endpoint_->Release(&recv);
-      if (++received_ == recvs_.size()) began_ = Now();
+      if (++received_ == recvs_.size()) {
+        began_ = Now();
+        sent_before_ = sent_;
+      }
       if (pattern_.reflects) times_.push_back(Now());
       *moved = true;
     }
@@ -129,6 +137,7 @@ class End {
   bool Post(bool* moved) {
     while (sent_ < posted_ && sends_[sent_ % sends_.size()].code != Code::kInProgress) {
       if (sends_[sent_++ % sends_.size()].code != Code::kOk) return false;
+      if (sent_ == pattern_.slices) all_sent_ = Now();
       *moved = true;
     }
     const uint64_t most = pattern_.reflects ? received_ + (begins_ ? 1 : 0) : pattern_.slices;
@@ -158,13 +167,19 @@ class End {
   uint64_t expected_ = 0;
   uint64_t received_ = 0;
   Nanoseconds began_ = 0;
+  uint64_t sent_before_ = 0;  // Sends that were done then.
+  Nanoseconds all_sent_ = 0;  // When the last send was done.
   Nanoseconds idle_since_ = 0;      // 0: something has moved.
   std::vector<Nanoseconds> times_;  // When slices came that are reflected.
 };
 
-// MiB/s in both directions together, without the first slices; or half of the way there and back in microseconds. 0
-// when the link fails.
-double Run(ContractLink* link, const Pattern& pattern) {
+struct Result {
+  double rate = 0;     // MiB/s in both directions together without the first slices; or half of the way there and back
+                       // in microseconds. 0: the link has failed.
+  double of_ends = 0;  // Sum of the ends' own rates, in MiB/s, each until that end is done.
+};
+
+Result Run(ContractLink* link, const Pattern& pattern) {
   End first(&link->end(0), link->reactor(0), pattern, true);
   End second(&link->end(1), link->reactor(1), pattern, false);
   std::atomic<int> done = 0;
@@ -182,11 +197,11 @@ double Run(ContractLink* link, const Pattern& pattern) {
   std::thread other(drive, &second);
   drive(&first);
   other.join();
-  if (fails) return 0;
-  if (pattern.reflects) return first.MedianUs();
+  if (fails) return {};
+  if (pattern.reflects) return {first.MedianUs()};
   const double seconds = static_cast<double>(Now() - std::max(first.began(), second.began())) / kSecond;
   const double slices = 2.0 * static_cast<double>(pattern.slices - static_cast<uint64_t>(pattern.window));
-  return slices * pattern.bytes / (1 << 20) / seconds;
+  return {slices * pattern.bytes / (1 << 20) / seconds, first.Rate() + second.Rate()};
 }
 
 int Main(const std::string& what, uint32_t bytes, int slots) {
@@ -202,10 +217,15 @@ int Main(const std::string& what, uint32_t bytes, int slots) {
   const auto link = TransportLink::Open(make, nullptr, options);
   if (link == nullptr) return 1;
   if (!pattern.reflects) pattern.window = link->end(0).limits().recv_slots;
-  const double result = Run(link.get(), pattern);
-  if (result == 0) return 1;
-  std::printf("verbs_stream %s %u bytes, %d slots: %.1f %s\n", what.c_str(), bytes, link->end(0).limits().recv_slots,
-              result, pattern.reflects ? "us, half of the way there and back, median" : "MiB/s, both directions");
+  const Result result = Run(link.get(), pattern);
+  if (result.rate == 0) return 1;
+  std::printf("verbs_stream %s %u bytes, %d slots: %.1f ", what.c_str(), bytes, link->end(0).limits().recv_slots,
+              result.rate);
+  if (pattern.reflects) {
+    std::printf("us, half of the way there and back, median\n");
+  } else {
+    std::printf("MiB/s, both directions; %.1f, each end's own time\n", result.of_ends);
+  }
   return 0;
 }
 

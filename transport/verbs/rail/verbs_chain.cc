@@ -18,6 +18,7 @@ ibv_send_wr* VerbsChain::Add(ibv_wr_opcode opcode, VerbsImmediate immediate, con
     request.sg_list[request.num_sge++] = {reinterpret_cast<uint64_t>(piece.data), static_cast<uint32_t>(piece.bytes),
                                           piece.key};
   }
+  chained_bytes_ += first.bytes + second.bytes;
   request.opcode = opcode;
   request.imm_data = htonl(immediate.Pack());
   request.wr_id = pair_->SendId(++posted_);
@@ -34,6 +35,7 @@ int VerbsChain::HandOver() {
     unsignaled_ = 0;
   }
   chained_ = 0;
+  chained_bytes_ = 0;
   waits_ = false;
   ibv_send_wr* bad = nullptr;
   return pair_->PostSends(&requests_[0], &bad);
