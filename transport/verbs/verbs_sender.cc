@@ -116,10 +116,10 @@ bool VerbsSender::Advance(bool transmits) {
 }
 
 // A device may carry requests out while it takes them, as soft-RoCE does, and what the program has to tell the peer
-// waits for that. So it comes back after each heavy chain.
+// waits for that. So it comes back after a heavy chain for each rail.
 bool VerbsSender::Transmit() {
-  bool heavy = false;
-  while (!fault_->any() && !heavy) {
+  size_t heavy = 0;
+  while (!fault_->any() && heavy < rails_.size()) {
     VerbsOutbox* const rail = NextRail();
     if (rail == nullptr) break;
     Send* const send = queue_.unposted;
@@ -132,11 +132,13 @@ bool VerbsSender::Transmit() {
     } else {
       AddFirst(send, rail);
     }
-    heavy = rail->chain().is_heavy();
-    if (rail->chain().is_full()) rail->chain().Post();
+    VerbsChain& chain = rail->chain();
+    const bool is_heavy = chain.is_heavy();
+    heavy += is_heavy ? 1 : 0;
+    if (is_heavy || chain.is_full()) chain.Post();
   }
   for (VerbsOutbox* const rail : rails_) rail->chain().Post();
-  return !heavy;
+  return heavy < rails_.size();
 }
 
 VerbsHeader VerbsSender::HeaderOf(const Send* send, VerbsOutbox* rail, bool is_placed) {

@@ -60,8 +60,8 @@ class VerbsSender {
   // Errors: kInvalidArgument.
   Status Post(Send* send);
 
-  // Completes sends, frees slots, and, if it `transmits`, hands the device what is ready and has room, up to one heavy
-  // chain. Returns whether it completed or freed any, or may have left something.
+  // Completes sends, frees slots, and, if it `transmits`, hands the device what is ready and has room, up to a heavy
+  // chain for each rail. Returns whether it completed or freed any, or may have left something.
   bool Advance(bool transmits);
   // Returns credits by a message of their own, if there is room for it: what is common, and the receives of that rail.
   // `half_of_receives`: at least so many are returned.

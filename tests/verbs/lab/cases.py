@@ -124,13 +124,17 @@ class Programs:
     def beside_perftest(self):
         """What one link moves and what perftest does, which does nothing but that, in turn; four times."""
         device = "-F -d rxe0 -x 1"
-        server = f"$1 {device} $2 >/dev/null 2>&1 &\nsleep 1\n"
+        # Port 18515, in hexadecimal digits; a client that finds no server leaves the server waiting for ever.
+        listens = "grep -q ':4853 0*:0000 0A' /proc/net/tcp /proc/net/tcp6"
+        server = f"$1 {device} $2 >/dev/null 2>&1 &\nwhile kill -0 $! && ! {listens}; do sleep 0.05; done\n"
         client = f"$1 {device} $2 127.0.0.1 | grep -A 1 '#bytes'\nwait\n"
         turns = "compare() {\necho $1 $2\n" + server + client + "}\nfor round in 1 2 3 4; do\n"
         for size, slots in ((64 << 10, ("", 16, 32)), (256 << 10, ("",))):
             for how in ("slots", "written", "read"):
                 turns += "".join(f"{self.stream} {how} {size} {count} || exit 1\n" for count in slots)
-            turns += "".join(f"compare {of} '-b -s {size} -n {(16 << 20) // size}'\n" for of in ("ib_write_bw", "ib_read_bw"))
+            # Also as deep as a link: 8 requests under way.
+            pairs = [(of, depth) for of in ("ib_write_bw", "ib_read_bw") for depth in ("", " -t 8")]
+            turns += "".join(f"compare {of} '-b -s {size} -n {(16 << 20) // size}{depth}'\n" for of, depth in pairs)
         return turns + f"{self.stream} reflect 8 || exit 1\ncompare ib_write_lat '-s 8 -n 1000'\ndone\n"
 
     def wrong_key(self):

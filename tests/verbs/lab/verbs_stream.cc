@@ -167,8 +167,8 @@ class End {
   uint64_t expected_ = 0;
   uint64_t received_ = 0;
   Nanoseconds began_ = 0;
-  uint64_t sent_before_ = 0;  // Sends that were done then.
-  Nanoseconds all_sent_ = 0;  // When the last send was done.
+  uint64_t sent_before_ = 0;        // Sends that were done then.
+  Nanoseconds all_sent_ = 0;        // When the last send was done.
   Nanoseconds idle_since_ = 0;      // 0: something has moved.
   std::vector<Nanoseconds> times_;  // When slices came that are reflected.
 };
