@@ -88,15 +88,21 @@ class End {
     return gaps.empty() ? 0 : static_cast<double>(gaps[gaps.size() / 2]) / 2 / kMicrosecond;
   }
   // When the first window had come, and all memory was registered.
-  Nanoseconds began() const { return began_; }
+  Nanoseconds began() const { return measured_.began; }
   // MiB/s that it sent from then on until its last send was done: what each end of ib_write_bw counts.
   double Rate() const {
-    const double seconds = static_cast<double>(all_sent_ - began_) / kSecond;
-    return static_cast<double>(pattern_.slices - sent_before_) * pattern_.bytes / (1 << 20) / seconds;
+    const double seconds = static_cast<double>(measured_.all_sent - measured_.began) / kSecond;
+    return static_cast<double>(pattern_.slices - measured_.sent_before) * pattern_.bytes / (1 << 20) / seconds;
   }
   bool done() const { return sent_ == pattern_.slices && received_ == pattern_.slices; }
 
  private:
+  struct Measured {
+    Nanoseconds began = 0;     // As began().
+    uint64_t sent_before = 0;  // Sends that were done then.
+    Nanoseconds all_sent = 0;  // When the last send was done.
+  };
+
   // As ranks wait: soft-RoCE needs the processor that a rank which polls takes from it.
   void Wait() {
     if (idle_since_ == 0) idle_since_ = Now();
@@ -116,8 +122,8 @@ class End {
       if (recv.code != Code::kOk) return false;
       if (recv.data != recv.landing) endpoint_->Release(&recv);
       if (++received_ == recvs_.size()) {
-        began_ = Now();
-        sent_before_ = sent_;
+        measured_.began = Now();
+        measured_.sent_before = sent_;
       }
       if (pattern_.reflects) times_.push_back(Now());
       *moved = true;
@@ -137,7 +143,7 @@ class End {
   bool Post(bool* moved) {
     while (sent_ < posted_ && sends_[sent_ % sends_.size()].code != Code::kInProgress) {
       if (sends_[sent_++ % sends_.size()].code != Code::kOk) return false;
-      if (sent_ == pattern_.slices) all_sent_ = Now();
+      if (sent_ == pattern_.slices) measured_.all_sent = Now();
       *moved = true;
     }
     const uint64_t most = pattern_.reflects ? received_ + (begins_ ? 1 : 0) : pattern_.slices;
@@ -166,9 +172,7 @@ class End {
   uint64_t sent_ = 0;
   uint64_t expected_ = 0;
   uint64_t received_ = 0;
-  Nanoseconds began_ = 0;
-  uint64_t sent_before_ = 0;        // Sends that were done then.
-  Nanoseconds all_sent_ = 0;        // When the last send was done.
+  Measured measured_;
   Nanoseconds idle_since_ = 0;      // 0: something has moved.
   std::vector<Nanoseconds> times_;  // When slices came that are reflected.
 };
