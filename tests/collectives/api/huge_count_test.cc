@@ -68,15 +68,19 @@ std::vector<uint16_t> Pattern(int factor) {
 // kBytes of address space, for bfloat16 elements.
 class Buffer {
  public:
-  // Real memory, zero.
-  Buffer() : data_(Reserve()) { ANNULUS_CHECK(mprotect(data_, Mapped(), PROT_READ | PROT_WRITE) == 0); }
+  // Real memory, zero. In huge pages where there are any: a million small ones take seconds each time.
+  Buffer() : data_(Reserve()) {
+    ANNULUS_CHECK(mprotect(data_, Mapped(), PROT_READ | PROT_WRITE) == 0);
+    madvise(data_, Mapped(), MADV_HUGEPAGE);
+  }
   // `pattern`, repeated; what is written in one place appears in all.
   explicit Buffer(const std::vector<uint16_t>& pattern) : data_(Reserve()) {
+    constexpr int kShared = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
     const int fd = memfd_create("pattern", MFD_CLOEXEC);
     ANNULUS_CHECK(fd >= 0 && ftruncate(fd, kPatternBytes) == 0);
     for (size_t offset = 0; offset < Mapped(); offset += kPatternBytes) {
       void* place = data_ + offset;
-      ANNULUS_CHECK(mmap(place, kPatternBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == place);
+      ANNULUS_CHECK(mmap(place, kPatternBytes, PROT_READ | PROT_WRITE, kShared, fd, 0) == place);
     }
     close(fd);
     std::memcpy(data_, pattern.data(), kPatternBytes);
@@ -85,7 +89,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { munmap(data_, Mapped()); }
 
-  std::byte* data() { return data_; }
+  std::byte* data() const { return data_; }
   // Real memory becomes zero again.
   void Clear() { ANNULUS_CHECK(madvise(data_, Mapped(), MADV_DONTNEED) == 0); }
 
@@ -137,11 +141,24 @@ class HugeCountTest : public testing::TestWithParam<const char*> {
     return call;
   }
 
-  const std::vector<uint16_t> once_ = Pattern(1);
-  const std::vector<uint16_t> twice_ = Pattern(2);
-  Buffer input_{once_};
-  Buffer shared_{once_};
-  Buffer real_;
+  // Made once for all tests, since two million pages are mapped.
+  struct Memory {
+    std::vector<uint16_t> once = Pattern(1);
+    std::vector<uint16_t> twice = Pattern(2);
+    Buffer input{once};
+    Buffer shared{once};
+    Buffer real;
+  };
+  static Memory& Made() {
+    static Memory memory;
+    return memory;
+  }
+
+  const std::vector<uint16_t>& once_ = Made().once;
+  const std::vector<uint16_t>& twice_ = Made().twice;
+  const Buffer& input_ = Made().input;
+  const Buffer& shared_ = Made().shared;
+  Buffer& real_ = Made().real;
 };
 
 TEST_P(HugeCountTest, Allreduce) {
