@@ -2,7 +2,7 @@
 // and the number of each call. One thread at a time has the turn; it drives everything, including messages.
 //
 // A request stays here from when it is queued until it has been driven to its end. A message does not wait for a turn;
-// it stays until it has ended.
+// it stays until it has ended: posted at first, then taken on by whoever drives.
 //
 // Threads that wait for a request take turns themselves. The progress thread takes one only when the work has been left
 // alone for a while, and gives it up when such a thread comes. Waking it takes longer than a small call, so it is not
@@ -80,17 +80,12 @@ class CallQueue {
       queue_->NumberFirst();
       return true;
     }
-    // As CallQueue::Add, where the queue is not stopping. AddMessage announces the message too; KeepMessage does not,
-    // since this thread will not leave it alone.
+    // As CallQueue::Add and PostMessage, where the queue is not stopping.
     void Add(Request* request) { queue_->AddHeld(request); }
-    void KeepMessage(Request* message) {
-      queue_->messages_.push_back(message);
-      ++queue_->watch_.activity;  // The progress thread does not take the turn from it meanwhile.
-    }
-    void AddMessage(Request* message) {
-      KeepMessage(message);
-      queue_->AddedWork();
-    }
+    void PostMessage(Request* message) { queue_->PostHeld(message); }
+    // Queues a message that was taken on already, or takes on one that is posted. `is_left`: this thread may leave it
+    // alone.
+    void KeepMessage(Request* message, bool is_left);
     // Counts a call that has ended and is not queued.
     void Count(const CallArguments& arguments, Code code) { queue_->Count(arguments, code); }
 
@@ -124,14 +119,24 @@ class CallQueue {
       }
       if (lock_.owns_lock()) lock_.unlock();
     }
-    // The first queued message, null if there is none. Request::next leads on.
+    // The first message that is posted, or was taken on; null if there is none. Request::next leads on.
+    Request* FirstPosted() const { return queue_->posted_.front(); }
     Request* FirstMessage() const { return queue_->messages_.front(); }
+    bool IsPosted(const Request* message) const { return message->list == &queue_->posted_; }
+    // Whether a posted message is before one like `message`: before `end`, which is posted, or any if that is null.
+    bool HasPostedBefore(const CallArguments& message, const Request* end) const {
+      return queue_->posted_.front() != end && queue_->IsAnyPostedBefore(message, end);
+    }
     // Has the threads that wait ask again, as CallQueue::AnnounceEnd.
     void AnnounceEnd() {
       if (queue_->helpers_.load() > 0) queue_->ended_.notify_all();
     }
     // Counts and removes a queued message, which has ended in this short turn.
-    void RemoveMessage(Request* message);
+    void RemoveMessage(Request* message) {
+      queue_->Count(message->arguments, Code::kOk);
+      queue_->EraseMessage(message);
+      ++queue_->watch_.activity;  // What comes next is not left alone.
+    }
     // Counts the call of this turn, and gives the turn back. Inline, for the smallest calls.
     void EndCall(const CallArguments& arguments, Code code) {
       if (is_long_) {
@@ -153,11 +158,12 @@ class CallQueue {
   std::mutex* mutex() { return &mu_; }
 
   // Queues a collective, and numbers it. Its sequence number follows when it is about to be driven. Returns false, and
-  // does nothing, when the queue is stopping. Needs no memory, as AddMessage.
+  // does nothing, when the queue is stopping. Needs no memory, as PostMessage.
   bool Add(Request* request);
-  // Queues a message, likewise. It must be posted next, and then announced by Announce.
-  bool AddMessage(Request* message);
-  void Announce();
+  // Posts a message, likewise.
+  bool PostMessage(Request* message);
+  // Whether any message is posted. Any thread.
+  const std::atomic<bool>* has_posted() const { return &has_posted_; }
   // Ends a message, and counts it.
   void EndMessage(Request* message, Code code);
   // Has the threads that wait ask again whether it is over. Takes no lock when there are none.
@@ -205,6 +211,8 @@ class CallQueue {
   Request* Find(uint64_t number) const;
   // Removes and counts a request that has been driven.
   void Remove(Request* request, Code code);
+  // The next posted message, which is taken on; null when there is none.
+  Request* TakeOnMessage();
   // Removes a message from the queue and returns it; null when there is none.
   Request* TakeMessage();
 
@@ -239,9 +247,21 @@ class CallQueue {
   }
   void CountRequest(const Request& request, Code code);
   void AddHeld(Request* request);
+  void PostHeld(Request* message) {
+    posted_.push_back(message);
+    has_posted_.store(true, std::memory_order_release);
+    AddedWork();
+  }
+  void EraseMessage(Request* message) {
+    messages_.erase(message);
+    posted_.erase(message);
+    has_posted_.store(!posted_.empty(), std::memory_order_release);
+  }
+  bool IsAnyPostedBefore(const CallArguments& message, const Request* end) const;
+  bool HasAnyMessage() const { return !posted_.empty() || !messages_.empty(); }
   void AddedWork();
   void WakeHelpers();
-  bool HasWork() const { return is_stopping_ || !calls_.empty() || !messages_.empty(); }
+  bool HasWork() const { return is_stopping_ || !calls_.empty() || HasAnyMessage(); }
 
   const CallQueueConfig config_;
   mutable std::mutex mu_;
@@ -256,7 +276,9 @@ class CallQueue {
   uint64_t sequence_ = 0;  // The latest sequence number.
   uint64_t number_ = 0;    // Collectives queued so far.
   RequestList calls_;      // In the order of the calls.
-  RequestList messages_;
+  RequestList posted_;  // Messages that were not taken on yet.
+  std::atomic<bool> has_posted_{false};
+  RequestList messages_;  // Those that were.
 };
 
 }  // namespace annulus

@@ -41,7 +41,8 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
               setup_->resources().domains),
       messages_(
           {rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
-           setup_->options().timeout_ms * kMillisecond, queue_->mutex(),
+           setup_->options().timeout_ms * kMillisecond, queue_->has_posted(),
+           [this](Message* message) { return NextPosted(message); },
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       staging_(rank(), nranks()),
@@ -153,7 +154,7 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
 bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle) {
   if (group.empty()) return false;
   const CallArguments& given = group.front();
-  if (IsMessage(given.kind)) return SubmitMessages(group, handle);
+  if (IsMessage(given.kind)) return group.size() == 1 ? SubmitMessage(given, handle) : SubmitMessages(group, handle);
   if (group.size() > 1) return SubmitAsOne(group, handle);
   if (!IsRepeatable(given.kind) || !MaySubmitAgain(group)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
@@ -180,11 +181,9 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     const CollectiveKind kind = request->arguments.kind;
     if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
     if (timeout_ms == 0) return WaitMessageAgain(&turn, request, 1);
-    const auto is_own = [request](const void* cookie) {
-      return cookie == request || static_cast<const Request*>(cookie)->group == request;
-    };
     const bool may_look = turn.MayDriveMessages() && !by_priority() && !failures_->ended() &&
-                          ++looks < MessageLooksFor(turn, *request) && driver_.MayLookAgain(is_own);
+                          ++looks < MessageLooksFor(turn, *request) && driver_.MayLookAgain() &&
+                          !HasOthersPosted(turn, *request);
     const std::optional<Code> code = WaitMessageAgain(&turn, request, MessagePolls());
     if (code || !may_look || queue_->IsWanted()) return code;
   }
@@ -344,7 +343,7 @@ void Dispatcher::Hold(Request* agreement, std::span<const CallArguments> calls, 
 
 void Dispatcher::Queue(Request* request) {
   if (IsMessage(request->arguments.kind)) {
-    if (!EndsAtOnce(request) && Post(request)) queue_->Announce();
+    if (!EndsAtOnce(request) && !queue_->PostMessage(request)) Drop(request, Code::kAborted);
     return;
   }
   if (!request->is_fused()) request->call = CallOf(request->arguments, nranks(), 0);

@@ -59,8 +59,8 @@ class Dispatcher {
   // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
   Status Run(const CallArguments& arguments);
 
-  // Makes room for requests that are all queued next. Lets std::bad_alloc through.
-  void MakeRoom(std::span<Request* const> requests);
+  // Notes for the timeline the labels of messages that are queued next. Lets std::bad_alloc through.
+  void NoteLabels(std::span<Request* const> requests);
   // Describes `calls` in the agreement's request, which is to hold those of their requests that are collectives. Lets
   // std::bad_alloc through.
   void Hold(Request* agreement, std::span<const CallArguments> calls, std::span<Request* const> requests);
@@ -132,9 +132,17 @@ class Dispatcher {
   // The same for one that is to be queued. Returns whether it has ended.
   bool EndsAtOnce(Request* message);
   // SubmitAgain and WaitAgain for messages, and groups that may have some.
+  bool SubmitMessage(const CallArguments& given, void* handle);
   bool SubmitMessages(std::span<const CallArguments> given, void* handle);
-  // A message alone. A send that is over at once needs a request for its handle only.
-  bool SubmitMessage(CallQueue::Turn* turn, const CallArguments& given, void* handle);
+  bool MaySubmitNow(const CallQueue::Turn& turn) const;
+  // Sends it at once if that is possible, else queues it. Returns whether it has ended; the caller marks it as done.
+  bool StartSend(CallQueue::Turn* turn, Request* request);
+  // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
+  AtOnce MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls);
+  // The same for a request that may be posted. Returns whether it has ended and left the queue.
+  bool MovePosted(CallQueue::Turn* turn, Request* request, int polls);
+  // Whether other messages are posted than the request, or those of that group.
+  static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
   std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
@@ -151,7 +159,6 @@ class Dispatcher {
   bool SendsWhole(const Message& message) const;
   // A short form of the checks of a message. False for some rare good ones too.
   bool IsGoodMessage(const CallArguments& given) const;
-  bool ReserveAgain(std::span<const CallArguments> messages);
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
   // an answer takes. A rank that shares its core with its peer looks only once.
   int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }
@@ -180,8 +187,8 @@ class Dispatcher {
   Nanoseconds LimitOf(const CallArguments& arguments) const {
     return arguments.timeout() > 0 ? arguments.timeout() : call_timeout_;
   }
-  // Posts a message; the driving thread must then be notified. Returns false when the queue is stopping: it has ended.
-  bool Post(Request* message);
+  // As MessagesConfig::next_posted.
+  bool NextPosted(Message* message);
   void FinishMessage(Request* message, int peer, int32_t tag);
 
   // Functions for the thread that has the turn:

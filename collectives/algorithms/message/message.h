@@ -50,9 +50,9 @@ enum class MessageForm : uint8_t {
 // Channel of messages, which have links of their own.
 inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
 
-// What became of a message that was to move at once: nothing; it has ended; the link has begun it, with a copy of the
-// data or with the user's memory lent, so that it goes on as if started; or it was posted.
-enum class AtOnce : uint8_t { kNo, kDone, kBegun, kPosted };
+// What became of a message that was to move at once: nothing; it has ended; or the link has begun it, with a copy of the
+// data or with the user's memory lent, so that it goes on as if started.
+enum class AtOnce : uint8_t { kNo, kDone, kBegun };
 
 class MessageRunner final : public PipelineRunner {
  public:

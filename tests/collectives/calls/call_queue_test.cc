@@ -180,7 +180,7 @@ TEST_F(CallQueueTest, ByPriorityOneThatWaitsLeavesTheTurnToTheProgressThread) {
 TEST_F(CallQueueTest, AMessageKeepsNobodyFromDriving) {
   Request message;
   message.arguments.kind = CollectiveKind::kSend;
-  queue_.AddMessage(&message);
+  queue_.PostMessage(&message);
   EXPECT_TRUE(Turn(&queue_));
   EXPECT_TRUE(queue_.HasMessages());
   queue_.EndMessage(&message, Code::kOk);
@@ -190,7 +190,7 @@ TEST_F(CallQueueTest, AMessageKeepsNobodyFromDriving) {
 
 TEST_F(CallQueueTest, MessagesAreTakenInTheirOrderAndAnEndedOneIsNot) {
   Request messages[4];
-  for (Request& message : messages) queue_.AddMessage(&message);
+  for (Request& message : messages) queue_.PostMessage(&message);
   queue_.EndMessage(&messages[1], Code::kOk);
   EXPECT_EQ(queue_.TakeMessage(), &messages[0]);
   queue_.EndMessage(&messages[0], Code::kOk);
@@ -305,7 +305,7 @@ TEST_F(CallQueueTest, NothingIsQueuedOnceItStops) {
   queue_.Stop();
   Request request;
   EXPECT_FALSE(queue_.Add(&request));
-  EXPECT_FALSE(queue_.AddMessage(&request));
+  EXPECT_FALSE(queue_.PostMessage(&request));
   EXPECT_FALSE(queue_.HasCalls() || queue_.HasMessages());
 }
 
