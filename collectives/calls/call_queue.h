@@ -88,6 +88,8 @@ class CallQueue {
     void KeepMessage(Request* message, bool is_left);
     // Counts a call that has ended and is not queued.
     void Count(const CallArguments& arguments, Code code) { queue_->Count(arguments, code); }
+    // The same for a message that has ended well.
+    void CountMessage(const CallArguments& message) { queue_->CountMessage(message); }
 
     // Returns the number of the next collective. Call it only in a short turn.
     uint64_t NextSequence() { return ++queue_->sequence_; }
@@ -133,7 +135,7 @@ class CallQueue {
     }
     // Counts and removes a queued message, which has ended in this short turn.
     void RemoveMessage(Request* message) {
-      queue_->Count(message->arguments, Code::kOk);
+      queue_->CountMessage(message->arguments);
       queue_->EraseMessage(message);
       ++queue_->watch_.activity;  // What comes next is not left alone.
     }
@@ -245,6 +247,9 @@ class CallQueue {
     const size_t data_bytes = ok ? SendBytes(arguments, config_.rank, config_.nranks) : 0;
     config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);
   }
+  void CountMessage(const CallArguments& message) {
+    config_.monitor->CountEnd(true, true, message.sendbuf == nullptr ? 0 : message.count * TypeBytes(message.type));
+  }
   void CountRequest(const Request& request, Code code);
   void AddHeld(Request* request);
   void PostHeld(Request* message) {
@@ -276,7 +281,7 @@ class CallQueue {
   uint64_t sequence_ = 0;  // The latest sequence number.
   uint64_t number_ = 0;    // Collectives queued so far.
   RequestList calls_;      // In the order of the calls.
-  RequestList posted_;  // Messages that were not taken on yet.
+  RequestList posted_;     // Messages that were not taken on yet.
   std::atomic<bool> has_posted_{false};
   RequestList messages_;  // Those that were.
 };

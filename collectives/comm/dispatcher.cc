@@ -180,12 +180,10 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     request->awaited = true;
     const CollectiveKind kind = request->arguments.kind;
     if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
-    if (timeout_ms == 0) return WaitMessageAgain(&turn, request, 1);
-    const bool may_look = turn.MayDriveMessages() && !by_priority() && !failures_->ended() &&
-                          ++looks < MessageLooksFor(turn, *request) && driver_.MayLookAgain() &&
-                          !HasOthersPosted(turn, *request);
-    const std::optional<Code> code = WaitMessageAgain(&turn, request, MessagePolls());
-    if (code || !may_look || queue_->IsWanted()) return code;
+    if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
+    if (LookForMessages(&turn, request, timeout_ms == 0 ? 1 : MessagePolls())) return Code::kOk;
+    if (timeout_ms == 0 || ++looks >= MessageLooksFor(turn, *request) || !driver_.MayLookAgain()) return std::nullopt;
+    if (HasOthersPosted(turn, *request) || queue_->IsWanted()) return std::nullopt;
   }
 }
 

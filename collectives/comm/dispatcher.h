@@ -134,7 +134,9 @@ class Dispatcher {
   // SubmitAgain and WaitAgain for messages, and groups that may have some.
   bool SubmitMessage(const CallArguments& given, void* handle);
   bool SubmitMessages(std::span<const CallArguments> given, void* handle);
-  bool MaySubmitNow(const CallQueue::Turn& turn) const;
+  bool MaySubmitNow(const CallQueue::Turn& turn) const {
+    return !turn.is_stopping() && turn.MayDriveMessages() && !failures_->ended() && driver_.MayMoveAtOnce();
+  }
   // Sends it at once if that is possible, else queues it. Returns whether it has ended; the caller marks it as done.
   bool StartSend(CallQueue::Turn* turn, Request* request);
   // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
@@ -145,7 +147,9 @@ class Dispatcher {
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
-  std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
+  // Looks for the message of a request once, or for those of a group. Returns whether the request has ended well.
+  bool LookForMessages(CallQueue::Turn* turn, Request* request, int polls);
+  bool MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls);
   // The end of a message of RunMessageAtOnce.
   Code EndAtOnce(CallQueue::Turn* turn, const CallArguments& given);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once, or lends it.
@@ -153,7 +157,8 @@ class Dispatcher {
   // Looks for the end of a message that was begun at once, for about as long as it takes, and gives the turn back.
   void AwaitBegun(CallQueue::Turn* turn, const Request& request);
   // Ends such messages, as far as they have come. Returns whether any has ended.
-  bool EndBegun(CallQueue::Turn* turn, int polls);
+  bool EndBegun(CallQueue::Turn* turn, int polls) { return messages_.has_active() && EndAnyBegun(turn, polls); }
+  bool EndAnyBegun(CallQueue::Turn* turn, int polls);
   bool SharesMemory(int peer) const;
   // Whether a message to be sent is over once it has moved at once.
   bool SendsWhole(const Message& message) const;

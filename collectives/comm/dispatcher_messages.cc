@@ -91,7 +91,7 @@ void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
   }
 }
 
-bool Dispatcher::EndBegun(CallQueue::Turn* turn, int polls) {
+bool Dispatcher::EndAnyBegun(CallQueue::Turn* turn, int polls) {
   bool any = false;
   while (void* const cookie = driver_.EndBegun(polls)) {
     Request* const ended = static_cast<Request*>(cookie);
@@ -119,7 +119,7 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   if (static_cast<int>(given.type) >= kNumDataTypes || given.count > kMostMessageElements) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   const uintptr_t buffer = reinterpret_cast<uintptr_t>(sends ? given.sendbuf : given.recvbuf);
-  return buffer != 0 && buffer % TypeAlignment(given.type) == 0;
+  return buffer != 0 && (buffer & (TypeAlignment(given.type) - 1)) == 0;
 }
 
 bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
@@ -128,9 +128,9 @@ bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
   if (!MaySubmitNow(turn)) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   // A send that is over at once needs a request for its handle only.
-  const bool may_end = sends && given.done() == nullptr && SharesMemory(given.root) && requests_->HasSpare();
+  const bool may_end = sends && given.done() == nullptr && requests_->HasSpare();
   if (may_end && MoveFirst(&turn, given, MessageOf(given), 0) == AtOnce::kDone) {
-    turn.Count(given, Code::kOk);
+    turn.CountMessage(given);
     if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
     return true;
   }
@@ -148,17 +148,13 @@ bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
   return true;
 }
 
-bool Dispatcher::MaySubmitNow(const CallQueue::Turn& turn) const {
-  return !turn.is_stopping() && turn.MayDriveMessages() && !failures_->ended() && driver_.MayMoveAtOnce();
-}
-
 bool Dispatcher::StartSend(CallQueue::Turn* turn, Request* request) {
   const CallArguments& given = request->arguments;
   Message message = MessageOf(given);
   message.cookie = request;
   message.timeout = given.timeout();
   const AtOnce moved = MoveFirst(turn, given, message, 0);
-  if (moved == AtOnce::kDone) turn->Count(given, Code::kOk);
+  if (moved == AtOnce::kDone) turn->CountMessage(given);
   if (moved == AtOnce::kBegun) turn->KeepMessage(request, true);
   if (moved == AtOnce::kNo) turn->PostMessage(request);
   return moved == AtOnce::kDone;
@@ -191,7 +187,8 @@ bool Dispatcher::EndsAtOnce(Request* message) {
   if (by_priority() || !message->IsReady()) return false;
   const CallArguments arguments = message->arguments;  // The message may be freed once it has ended.
   CallQueue::Turn turn(queue_);
-  if (!turn || failures_->ended() || MoveFirst(&turn, arguments, MessageOf(arguments), 1) != AtOnce::kDone) return false;
+  if (!turn || failures_->ended() || MoveFirst(&turn, arguments, MessageOf(arguments), 1) != AtOnce::kDone)
+    return false;
   // Whoever holds it need not wait for it.
   message->awaited = !message->discarded;
   // Before the turn is given back: whoever has it next may sleep, and must know.
@@ -240,24 +237,26 @@ bool Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls) 
   return true;
 }
 
-std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls) {
-  if (by_priority() || !turn->MayDriveMessages() || failures_->ended()) return std::nullopt;
-  const bool is_group = !IsMessage(request->arguments.kind);
-  bool any = false;
-  size_t looks = kMostLooks;
-  for (Request* next = is_group ? turn->FirstPosted() : request; next != nullptr && looks > 0; --looks) {
-    Request* const each = std::exchange(next, is_group ? next->next : nullptr);
-    if (is_group && each->group != request) continue;
-    if (!MovePosted(turn, each, polls)) break;
-    any = true;
-  }
+bool Dispatcher::LookForMessages(CallQueue::Turn* turn, Request* request, int polls) {
+  const bool any =
+      IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls);
   // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.
   const bool needs_end = !request->done && request->arguments.kind != CollectiveKind::kRecv;
   EndBegun(turn, needs_end ? std::min(polls, BegunPolls()) : 1);
-  const bool is_done = request->done;
-  turn->End();
-  if (any) queue_->AnnounceEnd();
-  return is_done ? std::optional<Code>(Code::kOk) : std::nullopt;
+  if (any) turn->AnnounceEnd();
+  return request->done && request->code == Code::kOk;
+}
+
+bool Dispatcher::MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls) {
+  bool any = false;
+  size_t looks = kMostLooks;
+  for (Request* next = turn->FirstPosted(); next != nullptr && looks > 0; --looks) {
+    Request* const each = std::exchange(next, next->next);
+    if (each->group != &group) continue;
+    if (!MovePosted(turn, each, polls)) break;
+    any = true;
+  }
+  return any;
 }
 
 Status Dispatcher::RunMessage(const CallArguments& arguments) {

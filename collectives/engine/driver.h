@@ -109,7 +109,7 @@ class Driver {
     if (moved == AtOnce::kNo) return moved;
     const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
     if (measured) short_drive_.Learn(took);
-    monitor_->CountDrive(Call(), took);
+    monitor_->CountMessagesDrive(took);
     return moved;
   }
   void* EndAnyBegun(int polls);

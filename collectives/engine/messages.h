@@ -34,12 +34,13 @@ class Messages {
 
   // Short cut in place of posting, for a message in host memory of up to Limits::short_bytes over a link with a short
   // path, with the tag 0 and one peer, that is before all that is posted: sends or receives it if that is possible at
-  // once. It looks `polls` times, or less often, for one that is to be received. Returns kBegun only for messages with a
-  // cookie; `done` then follows. It is not called for kDone. kNo: nothing has happened, and posting it finds out why.
+  // once. It looks `polls` times, or less often, for one that is to be received. Returns kBegun only for messages with
+  // a cookie; `done` then follows. It is not called for kDone. kNo: nothing has happened, and posting it finds out why.
   // Nothing allocates.
   AtOnce MoveAtOnce(const Message& message, int polls) {
     MessagePeer* const peer = IdlePeerOf(message);
-    if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr) return AtOnce::kNo;
+    if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)
+      return AtOnce::kNo;
     if (!message.sends) return peer->receiver().ReceiveAtOnce(message, polls) ? AtOnce::kDone : AtOnce::kNo;
     const AtOnce moved = peer->sender().SendAtOnce(message);
     if (moved == AtOnce::kBegun) [[unlikely]]

@@ -29,9 +29,9 @@ struct MessagesConfig {
   Monitor* monitor = nullptr;
   // Limit for each message, from the end of those before it of the same pair, direction and tag.
   Nanoseconds timeout = 0;
-  // Messages that were posted and not taken on yet: whether there are any, and the next one, which is taken on; false if
-  // there is none. The first outlives the object. Its buffer is borrowed until it is done or, after a failure, until the
-  // links are closed.
+  // Messages that were posted and not taken on yet: whether there are any, and the next one, which is taken on; false
+  // if there is none. The first outlives the object. Its buffer is borrowed until it is done or, after a failure, until
+  // the links are closed.
   const std::atomic<bool>* has_posted = nullptr;
   std::function<bool(Message* message)> next_posted;
   // Called when a message has been sent to, or received from, `peer` with that tag; by the driving thread, from within

@@ -34,7 +34,9 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
       short_path_(endpoint->shortcuts().short_path),
       short_bytes_(
           std::min({size_t{endpoint->limits().short_bytes}, DirectSliceBytes(settings), kMostCopiedAtOnceBytes})),
-      lent_bytes_(endpoint->limits().shares_memory ? std::min(DirectSliceBytes(settings), kMostLentAtOnceBytes) : 0) {
+      lent_bytes_(endpoint->limits().shares_memory ? std::min(DirectSliceBytes(settings), kMostLentAtOnceBytes) : 0),
+      shares_memory_(endpoint->limits().shares_memory),
+      whole_end_(WholeEnd(endpoint->limits())) {
   pipelines_.emplace_back(MessageChannel(settings), WindowSteps(settings));
   all_endpoints_.push_back(endpoint);
 }
@@ -55,7 +57,7 @@ AtOnce MessageRunner::SendAtOnce(const Call& call, const std::byte* data, size_t
   }
   if (bytes > short_bytes_) return AtOnce::kNo;
   if (!short_path_->SendCopy(TagOf(call), data, static_cast<uint32_t>(bytes)).ok()) return AtOnce::kNo;
-  if (short_path_->Flush() || endpoint_->limits().shares_memory) return AtOnce::kDone;
+  if (short_path_->Flush() || shares_memory_) return AtOnce::kDone;
   flushes_ = true;
   return AtOnce::kBegun;
 }
@@ -83,7 +85,7 @@ Status MessageRunner::Advance(bool* moved) {
 bool MessageRunner::ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls) {
   if (short_path_ == nullptr || bytes > std::max(short_bytes_, lent_bytes_)) return false;
   ShortPath::Slice slice;
-  if (!endpoint_->limits().shares_memory) polls /= kPollsPerSystemCall;
+  if (!shares_memory_) polls /= kPollsPerSystemCall;
   bool came = false;
   for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
   // Receiving it properly says what is wrong with another slice.

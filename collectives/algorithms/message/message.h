@@ -50,8 +50,8 @@ enum class MessageForm : uint8_t {
 // Channel of messages, which have links of their own.
 inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
 
-// What became of a message that was to move at once: nothing; it has ended; or the link has begun it, with a copy of the
-// data or with the user's memory lent, so that it goes on as if started.
+// What became of a message that was to move at once: nothing; it has ended; or the link has begun it, with a copy of
+// the data or with the user's memory lent, so that it goes on as if started.
 enum class AtOnce : uint8_t { kNo, kDone, kBegun };
 
 class MessageRunner final : public PipelineRunner {
@@ -68,11 +68,8 @@ class MessageRunner final : public PipelineRunner {
   AtOnce SendAtOnce(const Call& call, const std::byte* data, size_t bytes);
   bool ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
   // Whether SendAtOnce never returns kBegun for messages of that size.
-  bool SendsWhole(size_t bytes) const { return SendsWhole(endpoint_->limits(), bytes); }
-  static bool SendsWhole(const Limits& limits, size_t bytes) {
-    const bool lends = limits.may_land_in.Has(MemoryKind::kHost);
-    return limits.shares_memory && (lends ? bytes < kLeastLentAtOnceBytes : bytes <= kMostCopiedAtOnceBytes);
-  }
+  bool SendsWhole(size_t bytes) const { return bytes < whole_end_; }
+  static bool SendsWhole(const Limits& limits, size_t bytes) { return bytes < WholeEnd(limits); }
 
   bool done() const override { return !flushes_ && PipelineRunner::done(); }
   bool WaitsFor(const Endpoint* endpoint) const override { return flushes_ || PipelineRunner::WaitsFor(endpoint); }
@@ -96,6 +93,12 @@ class MessageRunner final : public PipelineRunner {
   static constexpr size_t kLeastLentAtOnceBytes = 32 * 1024;
   static constexpr size_t kMostLentAtOnceBytes = 64 * 1024;
 
+  // SendsWhole for all messages that are smaller, in bytes.
+  static size_t WholeEnd(const Limits& limits) {
+    if (!limits.shares_memory) return 0;
+    return limits.may_land_in.Has(MemoryKind::kHost) ? kLeastLentAtOnceBytes : kMostCopiedAtOnceBytes + 1;
+  }
+
   Tag TagOf(const Call& call) const;
   AtOnce LendAtOnce(const Call& call, const std::byte* data, size_t bytes);
 
@@ -104,8 +107,10 @@ class MessageRunner final : public PipelineRunner {
   ShortPath* const short_path_;  // Null: messages cannot be moved at once.
   const size_t short_bytes_;     // Largest message that can by a copy, in bytes.
   const size_t lent_bytes_;      // Largest message that can at all, in bytes.
-  bool flushes_ = false;         // The work was begun at once.
-  Send lent_;                    // The slice of a message that was begun at once by lending it.
+  const bool shares_memory_;
+  const size_t whole_end_;
+  bool flushes_ = false;  // The work was begun at once.
+  Send lent_;             // The slice of a message that was begun at once by lending it.
   MessageSchedule schedule_;
 };
 
