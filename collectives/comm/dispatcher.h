@@ -173,7 +173,7 @@ class Dispatcher {
   // us or so, and more for a large message. That is what an answer takes from a far processor; the long way costs more.
   static constexpr int kMostMessageLooks = 8;
   static constexpr size_t kBytesPerLook = 4096;
-  static constexpr size_t kMostBytesLookedFor = size_t{64} * 1024;
+  static constexpr size_t kMostBytesLookedFor = size_t{256} * 1024;
   int MessageLooks(int peer, size_t bytes) const {
     if (peer < 0 || bytes > kMostBytesLookedFor || setup_->wait_policy().spin == 0 || !SharesMemory(peer)) return 1;
     return kMostMessageLooks + static_cast<int>(bytes / kBytesPerLook);

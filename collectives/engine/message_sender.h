@@ -64,9 +64,11 @@ class MessageSender {
   Status BeginNext(bool* began);
   // Sets the deadline of the earliest message with that tag that was begun or is next, if it has none.
   void SetNextDeadline(int32_t tag);
-  // Sends an empty slice of that form about `call`. Sets *posted once it is posted.
-  Status PostEmpty(MessageForm form, Call call, bool* posted);
-  void StartCurrent();
+  // Sends an empty slice of that form about `call`; `slice_bytes` is the slice size of data that follows. Sets *posted
+  // once it is posted.
+  Status PostEmpty(MessageForm form, Call call, size_t slice_bytes, bool* posted);
+  size_t SliceBytesOf(const Message& message) const;
+  void StartCurrent(size_t slice_bytes);
   // Takes the current message, which has been sent, off the list.
   QueuedMessage TakeSent();
   void Finish();

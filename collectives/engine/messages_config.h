@@ -76,7 +76,7 @@ struct MessageContext {
 void TraceMessage(const MessageContext& context, const QueuedMessage& ended);
 
 // Parameters of the schedule of a message.
-ScheduleParams ParamsOf(const MessageContext& context, const Message& message);
+ScheduleParams ParamsOf(const MessageContext& context, const Message& message, size_t slice_bytes);
 
 // What the work of all messages has in common.
 Work CommonWork(const MessageContext& context);

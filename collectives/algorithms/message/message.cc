@@ -34,7 +34,8 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
       short_path_(endpoint->shortcuts().short_path),
       short_bytes_(
           std::min({size_t{endpoint->limits().short_bytes}, DirectSliceBytes(settings), kMostCopiedAtOnceBytes})),
-      lent_bytes_(endpoint->limits().shares_memory ? std::min(DirectSliceBytes(settings), kMostLentAtOnceBytes) : 0),
+      lent_slice_bytes_(LentSliceBytes(settings)),
+      lent_bytes_(endpoint->limits().shares_memory ? std::min(lent_slice_bytes_, kMostLentAtOnceBytes) : 0),
       shares_memory_(endpoint->limits().shares_memory),
       whole_end_(WholeEnd(endpoint->limits())) {
   pipelines_.emplace_back(MessageChannel(settings), WindowSteps(settings));
@@ -60,6 +61,11 @@ AtOnce MessageRunner::SendAtOnce(const Call& call, const std::byte* data, size_t
   if (short_path_->Flush() || shares_memory_) return AtOnce::kDone;
   flushes_ = true;
   return AtOnce::kBegun;
+}
+
+bool MessageRunner::Lends(const std::byte* data, size_t bytes) const {
+  InPlace* const in_place = endpoint_->shortcuts().in_place;
+  return in_place != nullptr && in_place->Lends(data, std::min(bytes, lent_slice_bytes_));
 }
 
 AtOnce MessageRunner::LendAtOnce(const Call& call, const std::byte* data, size_t bytes) {

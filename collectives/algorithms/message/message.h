@@ -17,6 +17,13 @@ namespace annulus {
 // Links of messages. The runners are created on first use.
 extern const AlgorithmRow kMessageRow;
 
+// Slice size of messages that are lent (InPlace::Lends), in bytes. Others go in slices of DirectSliceBytes, so that both
+// ends copy side by side. A loan is copied once, by the receiver, and each slice costs it a system call. Whoever sends
+// chooses.
+inline size_t LentSliceBytes(const PlanSettings& settings) {
+  return settings.slice_bytes > 0 ? DirectSliceBytes(settings) : settings.largest_slice_bytes;
+}
+
 // Largest message that is sent before its receive is known, in bytes; a larger one is offered first. As much as the
 // slots of a link: larger messages take so long that an offer and its answer cost them little.
 inline size_t EagerBytes(const PlanSettings& settings) {
@@ -71,6 +78,9 @@ class MessageRunner final : public PipelineRunner {
   bool SendsWhole(size_t bytes) const { return bytes < whole_end_; }
   static bool SendsWhole(const Limits& limits, size_t bytes) { return bytes < WholeEnd(limits); }
 
+  // Whether the first slice of a message in host memory would be lent now.
+  bool Lends(const std::byte* data, size_t bytes) const;
+
   bool done() const override { return !flushes_ && PipelineRunner::done(); }
   bool WaitsFor(const Endpoint* endpoint) const override { return flushes_ || PipelineRunner::WaitsFor(endpoint); }
   int AwaitedPeer() const override { return flushes_ ? endpoint_->peer() : PipelineRunner::AwaitedPeer(); }
@@ -88,10 +98,11 @@ class MessageRunner final : public PipelineRunner {
   // for 1 KiB where it takes 0.87 otherwise, 4.8 for 32 KiB where it takes 5.1, and the same from 64 KiB on (AMD EPYC,
   // a virtual machine with two cores).
   static constexpr size_t kMostCopiedAtOnceBytes = 32 * 1024;
-  // Messages that are lent at once, if the link lends. Their receives copy them with the queue's lock held.
-  // Loans of 16 KiB took longer than two copies (decision 88).
+  // Messages that are lent at once, if the link lends. Their receives copy them with the queue's lock held, up to 25
+  // us: less than it takes to wake a thread that waits for a turn. Loans of 16 KiB took longer than two copies
+  // (decision 88).
   static constexpr size_t kLeastLentAtOnceBytes = 32 * 1024;
-  static constexpr size_t kMostLentAtOnceBytes = 64 * 1024;
+  static constexpr size_t kMostLentAtOnceBytes = 256 * 1024;
 
   // SendsWhole for all messages that are smaller, in bytes.
   static size_t WholeEnd(const Limits& limits) {
@@ -106,7 +117,8 @@ class MessageRunner final : public PipelineRunner {
   const uint32_t channel_;
   ShortPath* const short_path_;  // Null: messages cannot be moved at once.
   const size_t short_bytes_;     // Largest message that can by a copy, in bytes.
-  const size_t lent_bytes_;      // Largest message that can at all, in bytes.
+  const size_t lent_slice_bytes_;
+  const size_t lent_bytes_;  // Largest message that can at all, in bytes.
   const bool shares_memory_;
   const size_t whole_end_;
   bool flushes_ = false;  // The work was begun at once.
