@@ -17,9 +17,9 @@ namespace annulus {
 // Links of messages. The runners are created on first use.
 extern const AlgorithmRow kMessageRow;
 
-// Slice size of messages that are lent (InPlace::Lends), in bytes. Others go in slices of DirectSliceBytes, so that both
-// ends copy side by side. A loan is copied once, by the receiver, and each slice costs it a system call. Whoever sends
-// chooses.
+// Slice size of messages that are lent (InPlace::Lends), in bytes. Others go in slices of DirectSliceBytes, so that
+// both ends copy side by side. A loan is copied once, by the receiver, and each slice costs it a system call. Whoever
+// sends chooses.
 inline size_t LentSliceBytes(const PlanSettings& settings) {
   return settings.slice_bytes > 0 ? DirectSliceBytes(settings) : settings.largest_slice_bytes;
 }

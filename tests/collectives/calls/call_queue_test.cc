@@ -200,6 +200,47 @@ TEST_F(CallQueueTest, MessagesAreTakenInTheirOrderAndAnEndedOneIsNot) {
   EXPECT_FALSE(queue_.HasMessages());
 }
 
+TEST_F(CallQueueTest, PostedMessagesAreTakenOnInTheirOrder) {
+  const auto message = [](CollectiveKind kind, int peer) {
+    CallArguments arguments;
+    arguments.kind = kind;
+    arguments.root = peer;
+    return arguments;
+  };
+  Request to_one, from_one, to_two, from_any;
+  to_one.arguments = message(CollectiveKind::kSend, 1);
+  from_one.arguments = message(CollectiveKind::kRecv, 1);
+  to_two.arguments = message(CollectiveKind::kSend, 2);
+  from_any.arguments = message(CollectiveKind::kRecv, ANNULUS_ANY_PEER);
+  for (Request* each : {&to_one, &from_one, &to_two, &from_any}) queue_.PostMessage(each);
+  EXPECT_TRUE(queue_.has_posted()->load());
+  {
+    Turn turn(&queue_, Turn::OnlyLock());
+    EXPECT_EQ(turn.FirstPosted(), &to_one);
+    EXPECT_EQ(turn.FirstMessage(), nullptr);
+    EXPECT_FALSE(turn.HasPostedBefore(to_one.arguments, &to_one));
+    EXPECT_FALSE(turn.HasPostedBefore(from_one.arguments, &from_one)) << "the other direction";
+    EXPECT_FALSE(turn.HasPostedBefore(to_two.arguments, &to_two)) << "another peer";
+    EXPECT_TRUE(turn.HasPostedBefore(to_one.arguments, nullptr));
+    EXPECT_TRUE(turn.HasPostedBefore(message(CollectiveKind::kRecv, 3), nullptr)) << "a receive from any peer";
+    EXPECT_FALSE(turn.HasPostedBefore(message(CollectiveKind::kSend, 3), nullptr));
+    turn.RemoveMessage(&from_one);
+    turn.KeepMessage(&to_two, false);
+    EXPECT_FALSE(turn.IsPosted(&to_two));
+    EXPECT_EQ(turn.FirstMessage(), &to_two);
+  }
+  EXPECT_EQ(monitor_.Read(0).messages, 1u);
+  EXPECT_EQ(queue_.TakeOnMessage(), &to_one);
+  EXPECT_TRUE(queue_.has_posted()->load());
+  EXPECT_EQ(queue_.TakeOnMessage(), &from_any);
+  EXPECT_FALSE(queue_.has_posted()->load());
+  EXPECT_EQ(queue_.TakeOnMessage(), nullptr);
+  EXPECT_EQ(queue_.TakeMessage(), &to_two);
+  EXPECT_TRUE(queue_.HasMessages());
+  for (Request* each : {&to_one, &from_any}) queue_.EndMessage(each, Code::kOk);
+  EXPECT_FALSE(queue_.HasMessages());
+}
+
 TEST_F(CallQueueTest, AFusedRequestCountsAsItsMembers) {
   Request members[3];
   for (Request& member : members) member.arguments = Barrier();

@@ -5,64 +5,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "collectives/engine/messages.h"
-#include "collectives/observe/monitor.h"
-#include "tests/collectives/engine/posted_messages.h"
+#include "tests/collectives/engine/two_message_rank.h"
 #include "tests/transport/shm/shm_pair.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kBytes = 64 * 1024;
-
-// One of two ranks. All that it is told of a message's end is in `ended`.
-struct OneRank {
-  void Start(int own_rank, std::unique_ptr<Endpoint> endpoint) {
-    rank = own_rank;
-    MessagesConfig config;
-    config.rank = rank;
-    config.nranks = 2;
-    config.links = &links;
-    config.monitor = &monitor;
-    config.timeout = 24 * 3600 * kSecond;
-    config.has_posted = &posted.has_any;
-    config.next_posted = [this](Message* message) { return posted.Take(message); };
-    config.done = [this](void* cookie, int, int32_t) { ended.push_back(cookie); };
-    links.Add(1 - rank, MessageChannel(config.plan), std::move(endpoint));
-    messages = std::make_unique<Messages>(std::move(config));
-  }
-  Message MessageOf(bool sends, std::vector<std::byte>* data, void* cookie) const {
-    Message message;
-    message.sends = sends;
-    message.peer = 1 - rank;
-    if (sends) {
-      message.input = ConstBuffer(data->data());
-    } else {
-      message.output = Buffer(data->data());
-    }
-    message.count = data->size();
-    message.type = DataType::kInt8;
-    message.cookie = cookie;
-    return message;
-  }
-  void Post(const Message& message) { posted.Add(message); }
-  void Drive() {
-    bool moved = false;
-    ASSERT_TRUE(messages->Progress(&moved).ok());
-  }
-
-  int rank = 0;
-  Links links{2, 2};
-  Monitor monitor{2};
-  PostedMessages posted;
-  std::vector<void*> ended;
-  std::unique_ptr<Messages> messages;
-};
 
 class MessageLoansTest : public testing::Test {
  protected:
@@ -73,7 +26,7 @@ class MessageLoansTest : public testing::Test {
     Exchange();
   }
   void TearDown() override {
-    for (OneRank& each : ranks_) each.links.Close();
+    for (TwoMessageRank& each : ranks_) each.links.Close();
   }
 
   // The first message of a pair makes its peers, and room for others.
@@ -84,12 +37,12 @@ class MessageLoansTest : public testing::Test {
       ranks_[side].Post(ranks_[side].MessageOf(false, &word, &word));
     }
     ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2 && ranks_[1].ended.size() == 2; }));
-    for (OneRank& each : ranks_) each.ended.clear();
+    for (TwoMessageRank& each : ranks_) each.ended.clear();
   }
   bool Await(const std::function<bool()>& over) {
     const Deadline deadline = DeadlineAfter(kContractPatience);
     while (!over() && Now() < deadline) {
-      for (OneRank& each : ranks_) each.Drive();
+      for (TwoMessageRank& each : ranks_) each.Drive();
     }
     return over();
   }
@@ -98,7 +51,7 @@ class MessageLoansTest : public testing::Test {
   Messages& messages(int side) { return *ranks_[side].messages; }
 
   ShmPair pair_;
-  OneRank ranks_[2];
+  TwoMessageRank ranks_[2];
   std::vector<std::byte> out_ = std::vector<std::byte>(kBytes, std::byte{7});
   std::vector<std::byte> in_ = std::vector<std::byte>(kBytes);
 };
