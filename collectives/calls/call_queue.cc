@@ -76,13 +76,13 @@ CallQueue::Turn::Turn(CallQueue* queue, const Helps& helps) : queue_(queue), loc
 
 void CallQueue::Turn::KeepMessage(Request* message, bool is_left) {
   queue_->EraseMessage(message);
-  queue_->messages_.push_back(message);
+  queue_->messages_.taken_on.push_back(message);
   ++queue_->watch_.activity;  // The progress thread does not take the turn from it meanwhile.
   if (is_left) queue_->AddedWork();
 }
 
 bool CallQueue::IsAnyPostedBefore(const CallArguments& message, const Request* end) const {
-  for (const Request* each = posted_.front(); each != end && each != nullptr; each = each->next) {
+  for (const Request* each = messages_.posted.front(); each != end && each != nullptr; each = each->next) {
     const CallArguments& a = each->arguments;
     if (a.kind == message.kind && (a.root == message.root || a.root == ANNULUS_ANY_PEER)) return true;
   }
@@ -255,16 +255,16 @@ Request* CallQueue::Find(uint64_t number) const {
 
 Request* CallQueue::TakeOnMessage() {
   const std::lock_guard<std::mutex> lock(mu_);
-  Request* const next = posted_.front();
+  Request* const next = messages_.posted.front();
   if (next == nullptr) return nullptr;
   EraseMessage(next);
-  messages_.push_back(next);
+  messages_.taken_on.push_back(next);
   return next;
 }
 
 Request* CallQueue::TakeMessage() {
   const std::lock_guard<std::mutex> lock(mu_);
-  Request* const taken = messages_.empty() ? posted_.front() : messages_.front();
+  Request* const taken = messages_.taken_on.empty() ? messages_.posted.front() : messages_.taken_on.front();
   if (taken != nullptr) EraseMessage(taken);
   return taken;
 }

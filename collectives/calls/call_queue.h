@@ -122,12 +122,12 @@ class CallQueue {
       if (lock_.owns_lock()) lock_.unlock();
     }
     // The first message that is posted, or was taken on; null if there is none. Request::next leads on.
-    Request* FirstPosted() const { return queue_->posted_.front(); }
-    Request* FirstMessage() const { return queue_->messages_.front(); }
-    bool IsPosted(const Request* message) const { return message->list == &queue_->posted_; }
+    Request* FirstPosted() const { return queue_->messages_.posted.front(); }
+    Request* FirstMessage() const { return queue_->messages_.taken_on.front(); }
+    bool IsPosted(const Request* message) const { return message->list == &queue_->messages_.posted; }
     // Whether a posted message is before one like `message`: before `end`, which is posted, or any if that is null.
     bool HasPostedBefore(const CallArguments& message, const Request* end) const {
-      return queue_->posted_.front() != end && queue_->IsAnyPostedBefore(message, end);
+      return queue_->messages_.posted.front() != end && queue_->IsAnyPostedBefore(message, end);
     }
     // Has the threads that wait ask again, as CallQueue::AnnounceEnd.
     void AnnounceEnd() {
@@ -165,7 +165,7 @@ class CallQueue {
   // Posts a message, likewise.
   bool PostMessage(Request* message);
   // Whether any message is posted. Any thread.
-  const std::atomic<bool>* has_posted() const { return &has_posted_; }
+  const std::atomic<bool>* has_posted() const { return &messages_.has_posted; }
   // Ends a message, and counts it.
   void EndMessage(Request* message, Code code);
   // Has the threads that wait ask again whether it is over. Takes no lock when there are none.
@@ -253,17 +253,17 @@ class CallQueue {
   void CountRequest(const Request& request, Code code);
   void AddHeld(Request* request);
   void PostHeld(Request* message) {
-    posted_.push_back(message);
-    has_posted_.store(true, std::memory_order_release);
+    messages_.posted.push_back(message);
+    messages_.has_posted.store(true, std::memory_order_release);
     AddedWork();
   }
   void EraseMessage(Request* message) {
-    messages_.erase(message);
-    posted_.erase(message);
-    has_posted_.store(!posted_.empty(), std::memory_order_release);
+    messages_.taken_on.erase(message);
+    messages_.posted.erase(message);
+    messages_.has_posted.store(!messages_.posted.empty(), std::memory_order_release);
   }
   bool IsAnyPostedBefore(const CallArguments& message, const Request* end) const;
-  bool HasAnyMessage() const { return !posted_.empty() || !messages_.empty(); }
+  bool HasAnyMessage() const { return !messages_.posted.empty() || !messages_.taken_on.empty(); }
   void AddedWork();
   void WakeHelpers();
   bool HasWork() const { return is_stopping_ || !calls_.empty() || HasAnyMessage(); }
@@ -281,9 +281,11 @@ class CallQueue {
   uint64_t sequence_ = 0;  // The latest sequence number.
   uint64_t number_ = 0;    // Collectives queued so far.
   RequestList calls_;      // In the order of the calls.
-  RequestList posted_;     // Messages that were not taken on yet.
-  std::atomic<bool> has_posted_{false};
-  RequestList messages_;  // Those that were.
+  struct {
+    RequestList posted;  // Not taken on yet.
+    std::atomic<bool> has_posted{false};
+    RequestList taken_on;
+  } messages_;
 };
 
 }  // namespace annulus

@@ -151,10 +151,9 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed);
 }
 
-bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle) {
-  if (group.empty()) return false;
+bool Dispatcher::SubmitCallsAgain(std::span<const CallArguments> group, void* handle) {
   const CallArguments& given = group.front();
-  if (IsMessage(given.kind)) return group.size() == 1 ? SubmitMessage(given, handle) : SubmitMessages(group, handle);
+  if (IsMessage(given.kind)) return SubmitMessages(group, handle);
   if (group.size() > 1) return SubmitAsOne(group, handle);
   if (!IsRepeatable(given.kind) || !MaySubmitAgain(group)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());

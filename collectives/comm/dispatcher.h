@@ -50,7 +50,10 @@ class Dispatcher {
   // The same in two steps, each within one lock. The first queues such a call, or moves or queues a few messages.
   // `handle`, if not null, is where the user's pointer for the request's handle is, which is set before a callback may
   // look at it. Returns whether it did; if not, the pointer is undefined.
-  bool SubmitAgain(std::span<const CallArguments> group, void* handle);
+  bool SubmitAgain(std::span<const CallArguments> group, void* handle) {
+    if (group.size() == 1 && IsMessage(group.front().kind)) return SubmitMessage(group.front(), handle);
+    return !group.empty() && SubmitCallsAgain(group, handle);
+  }
   // The second drives a call that is next in the queue for up to `timeout_ms` (-1: without a limit), and returns kOk if
   // it has ended well, kInProgress when the time is over, and nothing where another wait has to look closer. It takes
   // the lock; Requests::HasEndedWell knows more ends without it.
@@ -125,6 +128,8 @@ class Dispatcher {
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
+  // SubmitAgain for what is not one message.
+  bool SubmitCallsAgain(std::span<const CallArguments> group, void* handle);
   // SubmitAgain for a group of allreduces that can be done as one. They need not repeat the latest call.
   bool SubmitAsOne(std::span<const CallArguments> given, void* handle);
   // RunAgain for messages.

@@ -48,7 +48,7 @@ void* Messages::EndBegun() {
   return nullptr;
 }
 
-void Messages::TakeOnPosted() {
+void Messages::AcceptPosted() {
   for (Message message; config_.next_posted(&message);) {
     if (message.peer == kAnyPeer) {
       for (int rank = 0; rank < config_.nranks; ++rank) {
@@ -102,7 +102,7 @@ Status Messages::CheckAny() {
 }
 
 Status Messages::Progress(bool* moved) {
-  if (config_.has_posted->load(std::memory_order_acquire)) TakeOnPosted();
+  if (config_.has_posted->load(std::memory_order_acquire)) AcceptPosted();
   if (!shared_.any_posted.empty()) AdmitAny(moved);
   ++turn_;
   const size_t number = active_.size();

@@ -87,7 +87,7 @@ class Messages {
     const bool is_idle = message.sends ? peer->sender().is_idle() : peer->receiver().is_idle() && !HasAny();
     return is_idle ? peer : nullptr;
   }
-  void TakeOnPosted();
+  void AcceptPosted();
   bool HasAny() const { return !shared_.any_posted.empty() || !shared_.any_waiting.empty(); }
   // Compares receives from any rank with the messages that are held, each after all receives that were posted before
   // it.
