@@ -253,13 +253,16 @@ Request* CallQueue::Find(uint64_t number) const {
   return found;
 }
 
-Request* CallQueue::TakeOnMessage() {
+Request* CallQueue::FirstPosted() const {
   const std::lock_guard<std::mutex> lock(mu_);
-  Request* const next = messages_.posted.front();
-  if (next == nullptr) return nullptr;
-  EraseMessage(next);
-  messages_.taken_on.push_back(next);
-  return next;
+  return messages_.posted.front();
+}
+
+void CallQueue::TakeOnFirst() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  Request* const first = messages_.posted.front();
+  EraseMessage(first);
+  messages_.taken_on.push_back(first);
 }
 
 Request* CallQueue::TakeMessage() {

@@ -86,9 +86,7 @@ class CallQueue {
     // Queues a message that was taken on already, or takes on one that is posted. `is_left`: this thread may leave it
     // alone.
     void KeepMessage(Request* message, bool is_left);
-    // Counts a call that has ended and is not queued.
-    void Count(const CallArguments& arguments, Code code) { queue_->Count(arguments, code); }
-    // The same for a message that has ended well.
+    // Counts a message that has ended well and is not queued.
     void CountMessage(const CallArguments& message) { queue_->CountMessage(message); }
 
     // Returns the number of the next collective. Call it only in a short turn.
@@ -213,8 +211,9 @@ class CallQueue {
   Request* Find(uint64_t number) const;
   // Removes and counts a request that has been driven.
   void Remove(Request* request, Code code);
-  // The next posted message, which is taken on; null when there is none.
-  Request* TakeOnMessage();
+  // The first posted message; null when there is none. TakeOnFirst takes it on.
+  Request* FirstPosted() const;
+  void TakeOnFirst();
   // Removes a message from the queue and returns it; null when there is none.
   Request* TakeMessage();
 

@@ -7,17 +7,6 @@
 
 namespace annulus {
 
-void Request::ClearMemory() {
-  numbers.clear();
-  if (numbers.capacity() > kMostKeptNumbers) numbers = std::vector<size_t>();
-  label.clear();
-  keep.reset();
-  held.clear();
-  refusal.reset();
-  if (!segments.empty()) segments.Clear();
-  members = std::vector<Request*>();
-}
-
 void RequestTable::Grow() {
   const size_t block = owned_blocks_.size();
   ANNULUS_CHECK(block < kBlocks);

@@ -208,11 +208,6 @@ Request* Requests::AddAll(std::span<const CallArguments> calls, bool discarded, 
   return whole;
 }
 
-void Requests::ForgetAll(std::span<Request* const> made, Request* whole) {
-  if (whole != made.front()) Forget(whole);
-  for (Request* const each : made) Forget(each);
-}
-
 void Requests::Finish(Request* request, Code code) {
   const std::lock_guard<std::mutex> lock(mu_);
   MarkDone(request, code);

@@ -127,8 +127,6 @@ class Requests {
     CollectLatest();
     return used_ < requests_.size();
   }
-  // Frees what AddAll has made.
-  void ForgetAll(std::span<Request* const> made, Request* whole);
   void Forget(Request* request);
   // The request, null when the handle is invalid.
   Request* Find(RequestHandle handle) const { return table_->Find(handle); }

@@ -42,7 +42,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       messages_(
           {rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
            setup_->options().timeout_ms * kMillisecond, queue_->has_posted(),
-           [this](Message* message) { return NextPosted(message); },
+           [this](Message* message) { return FirstPosted(message); }, [this] { queue_->TakeOnFirst(); },
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       staging_(rank(), nranks()),
@@ -180,8 +180,11 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     const CollectiveKind kind = request->arguments.kind;
     if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
     if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
-    if (LookForMessages(&turn, request, timeout_ms == 0 ? 1 : MessagePolls())) return Code::kOk;
-    if (timeout_ms == 0 || ++looks >= MessageLooksFor(turn, *request) || !driver_.MayLookAgain()) return std::nullopt;
+    const AtOnce moved = LookForMessages(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
+    if (moved == AtOnce::kDone) return Code::kOk;
+    if (timeout_ms == 0 || moved == AtOnce::kNever || ++looks >= MessageLooksFor(turn, *request) ||
+        !driver_.MayLookAgain())
+      return std::nullopt;
     if (HasOthersPosted(turn, *request) || queue_->IsWanted()) return std::nullopt;
   }
 }

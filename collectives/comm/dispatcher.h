@@ -146,15 +146,17 @@ class Dispatcher {
   bool StartSend(CallQueue::Turn* turn, Request* request);
   // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
   AtOnce MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls);
-  // The same for a request that may be posted. Returns whether it has ended and left the queue.
-  bool MovePosted(CallQueue::Turn* turn, Request* request, int polls);
+  // The same for a request that may be posted. One that has ended has left the queue.
+  AtOnce MovePosted(CallQueue::Turn* turn, Request* request, int polls);
   // Whether other messages are posted than the request, or those of that group.
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
-  // Looks for the message of a request once, or for those of a group. Returns whether the request has ended well.
-  bool LookForMessages(CallQueue::Turn* turn, Request* request, int polls);
-  bool MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls);
+  // Looks for the message of a request once, or for those of a group. kDone: the request has ended well. kNever:
+  // another wait has to look closer.
+  AtOnce LookForMessages(CallQueue::Turn* turn, Request* request, int polls);
+  // MovePosted for messages of a group, in their order, up to the first that does not end. Sets *any if any has.
+  AtOnce MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls, bool* any);
   // The end of a message of RunMessageAtOnce.
   Code EndAtOnce(CallQueue::Turn* turn, const CallArguments& given);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once, or lends it.
@@ -164,7 +166,8 @@ class Dispatcher {
   // Ends such messages, as far as they have come. Returns whether any has ended.
   bool EndBegun(CallQueue::Turn* turn, int polls) { return messages_.has_active() && EndAnyBegun(turn, polls); }
   bool EndAnyBegun(CallQueue::Turn* turn, int polls);
-  bool SharesMemory(int peer) const;
+  // Whether a wait looks for messages of that peer and size: it shares memory, and they may be one slice.
+  bool LooksFor(int peer, size_t bytes) const;
   // Whether a message to be sent is over once it has moved at once.
   bool SendsWhole(const Message& message) const;
   // A short form of the checks of a message. False for some rare good ones too.
@@ -178,9 +181,10 @@ class Dispatcher {
   // us or so, and more for a large message. That is what an answer takes from a far processor; the long way costs more.
   static constexpr int kMostMessageLooks = 8;
   static constexpr size_t kBytesPerLook = 4096;
-  static constexpr size_t kMostBytesLookedFor = size_t{256} * 1024;
+  static constexpr size_t kMostBytesLookedFor = size_t{64} * 1024;
+  static constexpr size_t kMostLentBytesLookedFor = size_t{256} * 1024;
   int MessageLooks(int peer, size_t bytes) const {
-    if (peer < 0 || bytes > kMostBytesLookedFor || setup_->wait_policy().spin == 0 || !SharesMemory(peer)) return 1;
+    if (peer < 0 || setup_->wait_policy().spin == 0 || !LooksFor(peer, bytes)) return 1;
     return kMostMessageLooks + static_cast<int>(bytes / kBytesPerLook);
   }
   // The same for a request; for a group the most that any of its messages has, and 1 if one of them has only that.
@@ -197,8 +201,8 @@ class Dispatcher {
   Nanoseconds LimitOf(const CallArguments& arguments) const {
     return arguments.timeout() > 0 ? arguments.timeout() : call_timeout_;
   }
-  // As MessagesConfig::next_posted.
-  bool NextPosted(Message* message);
+  // As MessagesConfig::first_posted.
+  bool FirstPosted(Message* message);
   void FinishMessage(Request* message, int peer, int32_t tag);
 
   // Functions for the thread that has the turn:

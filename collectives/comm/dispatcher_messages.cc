@@ -42,8 +42,8 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
     const AtOnce moved = MoveFirst(&turn, given, message, MessagePolls());
     EndBegun(&turn, 1);
     if (moved == AtOnce::kDone) return EndAtOnce(&turn, given);
-    const bool may_look = turn.FirstPosted() == nullptr && driver_.MayLookAgain() && !queue_->IsWanted();
-    if (looks == 1 || !may_look) return std::nullopt;
+    if (looks == 1 || moved == AtOnce::kNever || queue_->IsWanted()) return std::nullopt;
+    if (turn.FirstPosted() != nullptr || !driver_.MayLookAgain()) return std::nullopt;
   }
 }
 
@@ -103,9 +103,11 @@ bool Dispatcher::EndAnyBegun(CallQueue::Turn* turn, int polls) {
   return any;
 }
 
-bool Dispatcher::SharesMemory(int peer) const {
+bool Dispatcher::LooksFor(int peer, size_t bytes) const {
   const Endpoint* const endpoint = setup_->links().At(peer, MessageChannel(setup_->plan()));
-  return endpoint != nullptr && endpoint->limits().shares_memory;
+  if (endpoint == nullptr || !endpoint->limits().shares_memory) return false;
+  const bool lends = endpoint->limits().may_land_in.Has(MemoryKind::kHost);
+  return bytes <= (lends ? kMostLentBytesLookedFor : kMostBytesLookedFor);
 }
 
 bool Dispatcher::SendsWhole(const Message& message) const {
@@ -128,7 +130,8 @@ bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
   if (!MaySubmitNow(turn)) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   // A send that is over at once needs a request for its handle only.
-  const bool may_end = sends && given.done() == nullptr && requests_->HasSpare();
+  const bool is_whole = sends && messages_.SendsWhole(given.root, given.count * TypeBytes(given.type));
+  const bool may_end = is_whole && given.done() == nullptr && requests_->HasSpare();
   if (may_end && MoveFirst(&turn, given, MessageOf(given), 0) == AtOnce::kDone) {
     turn.CountMessage(given);
     if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
@@ -137,7 +140,7 @@ bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
   Request* const request = requests_->Add(given);
   request->discarded = handle == nullptr;
   if (handle != nullptr) GiveHandle(*request, handle);
-  if (!sends) {
+  if (!sends || may_end) {
     // Looking for the message of a receive that has only just been started would take from its peer the line that it
     // is about to write.
     turn.PostMessage(request);
@@ -222,41 +225,44 @@ bool Dispatcher::HasOthersPosted(const CallQueue::Turn& turn, const Request& req
   return false;
 }
 
-bool Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls) {
+AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls) {
   const CallArguments& given = request->arguments;
-  if (!turn->IsPosted(request) || !request->IsReady() || turn->HasPostedBefore(given, request)) return false;
+  if (!turn->IsPosted(request) || !request->IsReady() || turn->HasPostedBefore(given, request)) return AtOnce::kNo;
   Message message = MessageOf(given);
   message.cookie = request;
   message.timeout = given.timeout();
   const bool is_alone = turn->FirstPosted() == request && request->next == nullptr;
   const AtOnce moved = driver_.MoveAtOnce(message, polls, !is_alone);
   if (moved == AtOnce::kBegun) turn->KeepMessage(request, false);
-  if (moved != AtOnce::kDone) return false;
+  if (moved != AtOnce::kDone) return moved;
   turn->RemoveMessage(request);
   requests_->MarkDone(request, Code::kOk);  // As in EndsAtOnce.
-  return true;
+  return moved;
 }
 
-bool Dispatcher::LookForMessages(CallQueue::Turn* turn, Request* request, int polls) {
-  const bool any =
-      IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls);
+AtOnce Dispatcher::LookForMessages(CallQueue::Turn* turn, Request* request, int polls) {
+  bool any = false;
+  const AtOnce moved =
+      IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls, &any);
   // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.
   const bool needs_end = !request->done && request->arguments.kind != CollectiveKind::kRecv;
   EndBegun(turn, needs_end ? std::min(polls, BegunPolls()) : 1);
-  if (any) turn->AnnounceEnd();
-  return request->done && request->code == Code::kOk;
+  if (any || moved == AtOnce::kDone) turn->AnnounceEnd();
+  if (request->done) return request->code == Code::kOk ? AtOnce::kDone : AtOnce::kNever;
+  return moved == AtOnce::kNever ? moved : AtOnce::kNo;
 }
 
-bool Dispatcher::MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls) {
-  bool any = false;
+AtOnce Dispatcher::MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls, bool* any) {
+  AtOnce moved = AtOnce::kNo;
   size_t looks = kMostLooks;
   for (Request* next = turn->FirstPosted(); next != nullptr && looks > 0; --looks) {
     Request* const each = std::exchange(next, next->next);
     if (each->group != &group) continue;
-    if (!MovePosted(turn, each, polls)) break;
-    any = true;
+    moved = MovePosted(turn, each, polls);
+    if (moved != AtOnce::kDone) break;
+    *any = true;
   }
-  return any;
+  return moved;
 }
 
 Status Dispatcher::RunMessage(const CallArguments& arguments) {
@@ -316,8 +322,8 @@ void Dispatcher::NoteLabels(std::span<Request* const> requests) {
   }
 }
 
-bool Dispatcher::NextPosted(Message* message) {
-  Request* const request = queue_->TakeOnMessage();
+bool Dispatcher::FirstPosted(Message* message) {
+  Request* const request = queue_->FirstPosted();
   if (request == nullptr) return false;
   const CallArguments& a = request->arguments;
   *message = MessageOf(a);

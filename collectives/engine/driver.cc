@@ -98,8 +98,9 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy, Dead
     bool over = false;
     ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
     if (over) return Status();
-    if (messages_->busy()) ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+    // Messages of a communicator that has failed or is stopping have ended already.
     if (Stopped()) return {Code::kAborted, "the work was aborted"};
+    if (messages_->busy()) ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
     Nanoseconds now = 0;
     if (moved) {
       EndWait();

@@ -59,7 +59,7 @@ class Driver {
   Outcome Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, const Patience& patience,
                  Verdict* verdict);
 
-  // Whether the next functions may do anything but post.
+  // Whether the next functions may do anything.
   bool MayMoveAtOnce() const { return !Stopped() && monitor_->trace() == nullptr; }
   // Whether nothing that was taken on would have to be driven meanwhile, so that messages may be looked for again and
   // again.
@@ -106,7 +106,7 @@ class Driver {
     const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
     const Nanoseconds begin = measured ? Now() : 0;
     const AtOnce moved = moves();
-    if (moved == AtOnce::kNo) return moved;
+    if (moved == AtOnce::kNo || moved == AtOnce::kNever) return moved;
     const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
     if (measured) short_drive_.Learn(took);
     monitor_->CountMessagesDrive(took);

@@ -17,7 +17,7 @@ constexpr uint64_t kSequenceMask = (uint64_t{1} << 40) - 1;  // What a tag has o
 constexpr size_t kSliceAlignment = 64;
 
 // The sender chooses the size of its slices.
-size_t MostSliceBytes(const PlanSettings& plan) { return std::max(DirectSliceBytes(plan), LentSliceBytes(plan)); }
+size_t MostSliceBytes(const PlanSettings& plan) { return LentSliceBytes(plan); }
 
 MessageForm FormOf(const Call& call) { return static_cast<MessageForm>(call.op); }
 
@@ -48,12 +48,13 @@ void MessageReceiver::Post(const Message& message) {
   is_idle_ = false;
 }
 
-bool MessageReceiver::ReceiveAtOnce(const Message& message, int polls) {
+AtOnce MessageReceiver::ReceiveAtOnce(const Message& message, int polls) {
   const Call call = CallOf(message, number_ + 1, 0);
-  if (!runner_.ReceiveAtOnce(call, message.output.data, BytesOf(message), polls)) return false;
+  const AtOnce moved = runner_.ReceiveAtOnce(call, message.output.data, BytesOf(message), polls);
+  if (moved != AtOnce::kDone) return moved;
   ++number_;
   context_.config->monitor->Received(context_.peer, BytesOf(message));
-  return true;
+  return moved;
 }
 
 void MessageReceiver::Admit(bool* moved) {
@@ -210,6 +211,8 @@ Status MessageReceiver::CheckNew(const Call& call, MessageForm form) const {
 
 Status MessageReceiver::OnNewMessage(const Call& call, MessageForm form, bool* took) {
   ANNULUS_RETURN_IF_ERROR(CheckNew(call, form));
+  size_t slice_bytes = 0;
+  ANNULUS_RETURN_IF_ERROR(ReadSliceBytes(call, form, &slice_bytes));
   const bool is_offer = form == MessageForm::kOffer;
   MessageList receive;
   const bool has_receive = Match(call.root, &receive);
@@ -219,8 +222,6 @@ Status MessageReceiver::OnNewMessage(const Call& call, MessageForm form, bool* t
   Held* const held = has_receive ? nullptr : Hold(call, is_offer);
   head_.is_blocked = !has_receive && held == nullptr;
   if (head_.is_blocked) return Status();
-  size_t slice_bytes = 0;
-  ANNULUS_RETURN_IF_ERROR(ReadSliceBytes(call, form, &slice_bytes));
   *took = true;
   ++number_;
   if (held != nullptr) {

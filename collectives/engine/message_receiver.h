@@ -44,7 +44,7 @@ class MessageReceiver {
   void Post(const Message& message);
   // As Messages::MoveAtOnce, for a receive into host memory with the tag 0. The receiver is idle, and nothing waits for
   // a message from any rank.
-  bool ReceiveAtOnce(const Message& message, int polls);
+  AtOnce ReceiveAtOnce(const Message& message, int polls);
   // Compares receives with what is held, in the order of posting, up to the first one from any rank that was not.
   void Admit(bool* moved);
   // Order of the earliest receive for this peer that was not compared with what is held; the largest if there is none.

@@ -27,6 +27,7 @@ void MessageSender::Post(const Message& message) {
 }
 
 AtOnce MessageSender::SendAtOnce(const Message& message) {
+  if (uses_tags_ && BytesOf(message) > EagerBytesWithTags(context_.plan())) return AtOnce::kNo;  // It is offered.
   const bool may_begin = !runner_.SendsWhole(BytesOf(message));
   // Before anything is sent, since it may need memory.
   if (may_begin && (message.cookie == nullptr || !context_.shared->pool.Prepare())) return AtOnce::kNo;
@@ -165,7 +166,7 @@ Status MessageSender::PostEmpty(MessageForm form, Call call, size_t slice_bytes,
 }
 
 size_t MessageSender::SliceBytesOf(const Message& message) const {
-  const bool lends = message.input.queue == nullptr && runner_.Lends(message.input.data, BytesOf(message));
+  const bool lends = message.input.queue == nullptr && runner_.AsksToLend(message.input.data, BytesOf(message));
   return lends ? LentSliceBytes(context_.plan()) : DirectSliceBytes(context_.plan());
 }
 

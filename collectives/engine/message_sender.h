@@ -32,6 +32,7 @@ class MessageSender {
   void Post(const Message& message);
   // As Messages::MoveAtOnce, for a message in host memory with the tag 0. The sender is idle.
   AtOnce SendAtOnce(const Message& message);
+  bool SendsWhole(size_t bytes) const { return runner_.SendsWhole(bytes); }
   // Whether all that there is to do is to end a message that SendAtOnce has begun.
   bool has_only_begun() const {
     return has_begun_ && lists_.queue.empty() && lists_.granted.empty() && lists_.offered.empty() &&

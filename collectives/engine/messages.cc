@@ -1,6 +1,7 @@
 #include "collectives/engine/messages.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,8 @@ namespace {
 // Times between looks at the stream for which a message waits; nothing but a word in memory tells.
 constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
 constexpr Nanoseconds kLongestPause = 500 * kMicrosecond;
+
+Status OutOfMemory() { return {Code::kOutOfMemory, "no memory is left for a message that was posted"}; }
 
 }  // namespace
 
@@ -48,20 +51,29 @@ void* Messages::EndBegun() {
   return nullptr;
 }
 
-void Messages::AcceptPosted() {
-  for (Message message; config_.next_posted(&message);) {
-    if (message.peer == kAnyPeer) {
-      for (int rank = 0; rank < config_.nranks; ++rank) {
+// What needs memory comes before a message is taken on.
+Status Messages::AcceptPosted() {
+  try {
+    for (Message message; config_.first_posted(&message);) {
+      const bool from_any = message.peer == kAnyPeer;
+      for (int rank = 0; from_any && rank < config_.nranks; ++rank) {
         if (rank != config_.rank) Activate(PeerOf(rank));
       }
-      shared_.pool.Add(message, &shared_.any_posted);
-      shared_.any_posted.back().order = ++shared_.order;
-      continue;
+      MessagePeer* const peer = from_any ? nullptr : PeerOf(message.peer);
+      if (!shared_.pool.Prepare()) return OutOfMemory();
+      config_.take_on_first();
+      if (from_any) {
+        shared_.pool.Add(message, &shared_.any_posted);
+        shared_.any_posted.back().order = ++shared_.order;
+        continue;
+      }
+      message.sends ? peer->sender().Post(message) : peer->receiver().Post(message);
+      Activate(peer);
     }
-    MessagePeer* const peer = PeerOf(message.peer);
-    message.sends ? peer->sender().Post(message) : peer->receiver().Post(message);
-    Activate(peer);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
   }
+  return Status();
 }
 
 void Messages::AdmitAny(bool* moved) {
@@ -102,7 +114,7 @@ Status Messages::CheckAny() {
 }
 
 Status Messages::Progress(bool* moved) {
-  if (config_.has_posted->load(std::memory_order_acquire)) AcceptPosted();
+  if (config_.has_posted->load(std::memory_order_acquire)) ANNULUS_RETURN_IF_ERROR(AcceptPosted());
   if (!shared_.any_posted.empty()) AdmitAny(moved);
   ++turn_;
   const size_t number = active_.size();

@@ -41,11 +41,16 @@ class Messages {
     MessagePeer* const peer = IdlePeerOf(message);
     if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)
       return AtOnce::kNo;
-    if (!message.sends) return peer->receiver().ReceiveAtOnce(message, polls) ? AtOnce::kDone : AtOnce::kNo;
+    if (!message.sends) return peer->receiver().ReceiveAtOnce(message, polls);
     const AtOnce moved = peer->sender().SendAtOnce(message);
     if (moved == AtOnce::kBegun) [[unlikely]]
       Activate(peer);
     return moved;
+  }
+  // Whether MoveAtOnce never begins a send to that peer of so many bytes. False for the first one.
+  bool SendsWhole(int peer, size_t bytes) const {
+    const MessagePeer* const known = peers_[static_cast<size_t>(peer)].get();
+    return known != nullptr && known->sender().SendsWhole(bytes);
   }
   // Whether all that has been taken on is messages that MoveAtOnce has begun.
   bool HasOnlyBegun() const;
@@ -87,7 +92,8 @@ class Messages {
     const bool is_idle = message.sends ? peer->sender().is_idle() : peer->receiver().is_idle() && !HasAny();
     return is_idle ? peer : nullptr;
   }
-  void AcceptPosted();
+  // Takes on what is posted. Errors: kOutOfMemory.
+  Status AcceptPosted();
   bool HasAny() const { return !shared_.any_posted.empty() || !shared_.any_waiting.empty(); }
   // Compares receives from any rank with the messages that are held, each after all receives that were posted before
   // it.

@@ -55,11 +55,13 @@ enum class MessageForm : uint8_t {
 };
 
 // Channel of messages, which have links of their own.
-inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
-
-// What became of a message that was to move at once: nothing; it has ended; or the link has begun it, with a copy of
-// the data or with the user's memory lent, so that it goes on as if started.
-enum class AtOnce : uint8_t { kNo, kDone, kBegun };
+inline int MessageChannel(const PlanSettings& settings) {
+  return settings.channels;
+}  // What became of a message that was to move at once: nothing; nothing, and looking again is of no use, since a slice
+   // has
+// come that has to be received properly; it has ended; or the link has begun it, with a copy of the data or with the
+// user's memory lent, so that it goes on as if started.
+enum class AtOnce : uint8_t { kNo, kNever, kDone, kBegun };
 
 class MessageRunner final : public PipelineRunner {
  public:
@@ -73,13 +75,13 @@ class MessageRunner final : public PipelineRunner {
   // identity, as Work::call. Sends or receives the message if that is possible at once; looks for it `polls` times, or
   // less often where a look is a system call. kNo: nothing has happened. Nothing allocates.
   AtOnce SendAtOnce(const Call& call, const std::byte* data, size_t bytes);
-  bool ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
+  AtOnce ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
   // Whether SendAtOnce never returns kBegun for messages of that size.
   bool SendsWhole(size_t bytes) const { return bytes < whole_end_; }
   static bool SendsWhole(const Limits& limits, size_t bytes) { return bytes < WholeEnd(limits); }
 
-  // Whether the first slice of a message in host memory would be lent now.
-  bool Lends(const std::byte* data, size_t bytes) const;
+  // Asks the link to lend the first slice of a message in host memory, if it is posted next (InPlace::Lends).
+  bool AsksToLend(const std::byte* data, size_t bytes) const;
 
   bool done() const override { return !flushes_ && PipelineRunner::done(); }
   bool WaitsFor(const Endpoint* endpoint) const override { return flushes_ || PipelineRunner::WaitsFor(endpoint); }

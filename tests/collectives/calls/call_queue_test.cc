@@ -230,11 +230,13 @@ TEST_F(CallQueueTest, PostedMessagesAreTakenOnInTheirOrder) {
     EXPECT_EQ(turn.FirstMessage(), &to_two);
   }
   EXPECT_EQ(monitor_.Read(0).messages, 1u);
-  EXPECT_EQ(queue_.TakeOnMessage(), &to_one);
+  EXPECT_EQ(queue_.FirstPosted(), &to_one);
+  queue_.TakeOnFirst();
   EXPECT_TRUE(queue_.has_posted()->load());
-  EXPECT_EQ(queue_.TakeOnMessage(), &from_any);
+  EXPECT_EQ(queue_.FirstPosted(), &from_any);
+  queue_.TakeOnFirst();
   EXPECT_FALSE(queue_.has_posted()->load());
-  EXPECT_EQ(queue_.TakeOnMessage(), nullptr);
+  EXPECT_EQ(queue_.FirstPosted(), nullptr);
   EXPECT_EQ(queue_.TakeMessage(), &to_two);
   EXPECT_TRUE(queue_.HasMessages());
   for (Request* each : {&to_one, &from_any}) queue_.EndMessage(each, Code::kOk);

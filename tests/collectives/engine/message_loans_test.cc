@@ -97,6 +97,25 @@ TEST_F(MessageLoansTest, OneWithOthersBehindItIsDriven) {
   ASSERT_EQ(messages(1).MoveAtOnce(ranks_[1].MessageOf(false, &got, nullptr), 1), AtOnce::kDone);
 }
 
+TEST_F(MessageLoansTest, BetweenRanksThatUseTagsALargeOneIsOffered) {
+  std::vector<std::byte> word(8);
+  Message sent = ranks_[0].MessageOf(true, &word, &word);
+  Message received = ranks_[1].MessageOf(false, &word, &word);
+  sent.tag = received.tag = 1;
+  ranks_[0].Post(sent);
+  ranks_[1].Post(received);
+  ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 1 && ranks_[1].ended.size() == 1; }));
+  EXPECT_EQ(Lend(), AtOnce::kNo) << "unasked, it could take the room that others need";
+}
+
+TEST_F(MessageLoansTest, ALookThatFindsAnotherMessageIsTheLast) {
+  std::vector<std::byte> word(8);
+  EXPECT_EQ(Receive(), AtOnce::kNo);
+  ASSERT_EQ(messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &word, nullptr), 0), AtOnce::kDone);
+  EXPECT_EQ(Receive(), AtOnce::kNever);
+  ASSERT_EQ(messages(1).MoveAtOnce(ranks_[1].MessageOf(false, &word, nullptr), 1), AtOnce::kDone);
+}
+
 TEST_F(MessageLoansTest, OneWithAReceiveBesideItIsDriven) {
   ASSERT_EQ(Lend(), AtOnce::kBegun);
   std::vector<std::byte> word(8);

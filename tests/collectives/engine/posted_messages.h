@@ -15,13 +15,14 @@ struct PostedMessages {
     messages.push_back(message);
     has_any = true;
   }
-  // As MessagesConfig::next_posted.
-  bool Take(Message* message) {
-    if (messages.empty()) return false;
-    *message = messages.front();
+  // As MessagesConfig::first_posted and take_on_first.
+  bool First(Message* message) const {
+    if (!messages.empty()) *message = messages.front();
+    return !messages.empty();
+  }
+  void TakeOnFirst() {
     messages.pop_front();
     has_any = !messages.empty();
-    return true;
   }
 
   std::deque<Message> messages;

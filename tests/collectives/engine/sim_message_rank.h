@@ -38,7 +38,8 @@ class SimMessageRank {
     config.monitor = monitor_.get();
     config.timeout = kNever;
     config.has_posted = &posted_->has_any;
-    config.next_posted = [posted = posted_.get()](Message* message) { return posted->Take(message); };
+    config.first_posted = [posted = posted_.get()](Message* message) { return posted->First(message); };
+    config.take_on_first = [posted = posted_.get()] { posted->TakeOnFirst(); };
     config.done = std::move(done);
     messages_ = std::make_unique<Messages>(std::move(config));
     world->SetControl(rank, {[](int, std::string) {}, [](int) {}});
