@@ -290,6 +290,25 @@ annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_
   });
 }
 
+namespace {
+
+// What is not over with a look; apart, so that a look needs few registers.
+[[gnu::noinline]] annulus_status_t WaitInFull(annulus_request_t* request, int64_t timeout_ms) {
+  return WithOwner(request, [&](Communicator* owner, annulus::FailedCall* failed) {
+    return owner->Wait(Unwrap(request), timeout_ms, failed);
+  });
+}
+
+[[gnu::noinline]] annulus_status_t FreeInFull(annulus_request_t* request) {
+  Communicator* const owner = OfProcess().requests.OwnerOf(Unwrap(request));
+  if (owner != nullptr && owner->FreeDone(Unwrap(request))) return ANNULUS_OK;
+  return Guarded([&] {
+    return WithOwner(request, [&](Communicator* owner, annulus::FailedCall*) { return owner->Free(Unwrap(request)); });
+  });
+}
+
+}  // namespace
+
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject("request is null");
   const RequestHandle handle = Unwrap(request);
@@ -299,10 +318,7 @@ annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeou
     if (seen.owner != nullptr) {
       if (const std::optional<Code> again = seen.owner->WaitAgain(handle, timeout_ms)) return ToC(*again);
     }
-    const auto wait = [&](Communicator* owner, annulus::FailedCall* failed) {
-      return owner->Wait(Unwrap(request), timeout_ms, failed);
-    };
-    return WithOwner(request, wait);
+    return WaitInFull(request, timeout_ms);
   });
 }
 
@@ -311,9 +327,5 @@ annulus_status_t annulus_request_test(annulus_request_t* request) { return annul
 annulus_status_t annulus_request_free(annulus_request_t* request) {
   if (request == nullptr) return ANNULUS_OK;
   const RequestTable& table = OfProcess().requests;
-  if (table.LetGo(Unwrap(request))) return ANNULUS_OK;
-  Communicator* const owner = table.OwnerOf(Unwrap(request));
-  if (owner != nullptr && owner->FreeDone(Unwrap(request))) return ANNULUS_OK;
-  const auto free = [&](Communicator* owner, annulus::FailedCall*) { return owner->Free(Unwrap(request)); };
-  return Guarded([&] { return WithOwner(request, free); });
+  return table.LetGo(Unwrap(request)) ? ANNULUS_OK : FreeInFull(request);
 }

@@ -74,10 +74,19 @@ CallQueue::Turn::Turn(CallQueue* queue, const Helps& helps) : queue_(queue), loc
   lock_.unlock();
 }
 
-void CallQueue::Turn::RemoveMessage(Request* message) {
-  queue_->Count(message->arguments, Code::kOk);
-  queue_->messages_.erase(message);
-  ++queue_->watch_.activity;  // What comes next is not left alone.
+void CallQueue::Turn::KeepMessage(Request* message, bool is_left) {
+  queue_->EraseMessage(message);
+  queue_->messages_.taken_on.push_back(message);
+  ++queue_->watch_.activity;  // The progress thread does not take the turn from it meanwhile.
+  if (is_left) queue_->AddedWork();
+}
+
+bool CallQueue::IsAnyPostedBefore(const CallArguments& message, const Request* end) const {
+  for (const Request* each = messages_.posted.front(); each != end && each != nullptr; each = each->next) {
+    const CallArguments& a = each->arguments;
+    if (a.kind == message.kind && (a.root == message.root || a.root == ANNULUS_ANY_PEER)) return true;
+  }
+  return false;
 }
 
 void CallQueue::EndDrive() {
@@ -141,27 +150,22 @@ void CallQueue::AddHeld(Request* request) {
   AddedWork();
 }
 
-bool CallQueue::AddMessage(Request* message) {
+bool CallQueue::PostMessage(Request* message) {
   const std::lock_guard<std::mutex> lock(mu_);
   if (is_stopping_) return false;
-  messages_.push_back(message);
+  PostHeld(message);
   return true;
-}
-
-void CallQueue::Announce() {
-  const std::lock_guard<std::mutex> lock(mu_);
-  AddedWork();
 }
 
 void CallQueue::EndMessage(Request* message, Code code) {
   const std::lock_guard<std::mutex> lock(mu_);
   Count(message->arguments, code);
-  messages_.erase(message);
+  EraseMessage(message);
 }
 
 bool CallQueue::Stop() {
   const std::lock_guard<std::mutex> lock(mu_);
-  const bool is_busy = is_driving_ || !calls_.empty() || !messages_.empty();
+  const bool is_busy = is_driving_ || !calls_.empty() || HasAnyMessage();
   is_stopping_ = true;
   AddNews();
   watch_.wakes.notify_one();
@@ -180,7 +184,7 @@ bool CallQueue::HasCalls() const {
 
 bool CallQueue::HasMessages() const {
   const std::lock_guard<std::mutex> lock(mu_);
-  return !messages_.empty();
+  return HasAnyMessage();
 }
 
 Call CallQueue::Current() const {
@@ -249,10 +253,22 @@ Request* CallQueue::Find(uint64_t number) const {
   return found;
 }
 
+Request* CallQueue::FirstPosted() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return messages_.posted.front();
+}
+
+void CallQueue::TakeOnFirst() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  Request* const first = messages_.posted.front();
+  EraseMessage(first);
+  messages_.taken_on.push_back(first);
+}
+
 Request* CallQueue::TakeMessage() {
   const std::lock_guard<std::mutex> lock(mu_);
-  Request* const taken = messages_.front();
-  if (taken != nullptr) messages_.pop_front();
+  Request* const taken = messages_.taken_on.empty() ? messages_.posted.front() : messages_.taken_on.front();
+  if (taken != nullptr) EraseMessage(taken);
   return taken;
 }
 

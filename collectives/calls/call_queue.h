@@ -2,7 +2,7 @@
 // and the number of each call. One thread at a time has the turn; it drives everything, including messages.
 //
 // A request stays here from when it is queued until it has been driven to its end. A message does not wait for a turn;
-// it stays until it has ended.
+// it stays until it has ended: posted at first, then taken on by whoever drives.
 //
 // Threads that wait for a request take turns themselves. The progress thread takes one only when the work has been left
 // alone for a while, and gives it up when such a thread comes. Waking it takes longer than a small call, so it is not
@@ -80,19 +80,14 @@ class CallQueue {
       queue_->NumberFirst();
       return true;
     }
-    // As CallQueue::Add, where the queue is not stopping. AddMessage announces the message too; KeepMessage does not,
-    // since this thread will not leave it alone.
+    // As CallQueue::Add and PostMessage, where the queue is not stopping.
     void Add(Request* request) { queue_->AddHeld(request); }
-    void KeepMessage(Request* message) {
-      queue_->messages_.push_back(message);
-      ++queue_->watch_.activity;  // The progress thread does not take the turn from it meanwhile.
-    }
-    void AddMessage(Request* message) {
-      KeepMessage(message);
-      queue_->AddedWork();
-    }
-    // Counts a call that has ended and is not queued.
-    void Count(const CallArguments& arguments, Code code) { queue_->Count(arguments, code); }
+    void PostMessage(Request* message) { queue_->PostHeld(message); }
+    // Queues a message that was taken on already, or takes on one that is posted. `is_left`: this thread may leave it
+    // alone.
+    void KeepMessage(Request* message, bool is_left);
+    // Counts a message that has ended well and is not queued.
+    void CountMessage(const CallArguments& message) { queue_->CountMessage(message); }
 
     // Returns the number of the next collective. Call it only in a short turn.
     uint64_t NextSequence() { return ++queue_->sequence_; }
@@ -124,14 +119,24 @@ class CallQueue {
       }
       if (lock_.owns_lock()) lock_.unlock();
     }
-    // The first queued message, null if there is none. Request::next leads on.
-    Request* FirstMessage() const { return queue_->messages_.front(); }
+    // The first message that is posted, or was taken on; null if there is none. Request::next leads on.
+    Request* FirstPosted() const { return queue_->messages_.posted.front(); }
+    Request* FirstMessage() const { return queue_->messages_.taken_on.front(); }
+    bool IsPosted(const Request* message) const { return message->list == &queue_->messages_.posted; }
+    // Whether a posted message is before one like `message`: before `end`, which is posted, or any if that is null.
+    bool HasPostedBefore(const CallArguments& message, const Request* end) const {
+      return queue_->messages_.posted.front() != end && queue_->IsAnyPostedBefore(message, end);
+    }
     // Has the threads that wait ask again, as CallQueue::AnnounceEnd.
     void AnnounceEnd() {
       if (queue_->helpers_.load() > 0) queue_->ended_.notify_all();
     }
     // Counts and removes a queued message, which has ended in this short turn.
-    void RemoveMessage(Request* message);
+    void RemoveMessage(Request* message) {
+      queue_->CountMessage(message->arguments);
+      queue_->EraseMessage(message);
+      ++queue_->watch_.activity;  // What comes next is not left alone.
+    }
     // Counts the call of this turn, and gives the turn back. Inline, for the smallest calls.
     void EndCall(const CallArguments& arguments, Code code) {
       if (is_long_) {
@@ -153,11 +158,12 @@ class CallQueue {
   std::mutex* mutex() { return &mu_; }
 
   // Queues a collective, and numbers it. Its sequence number follows when it is about to be driven. Returns false, and
-  // does nothing, when the queue is stopping. Needs no memory, as AddMessage.
+  // does nothing, when the queue is stopping. Needs no memory, as PostMessage.
   bool Add(Request* request);
-  // Queues a message, likewise. It must be posted next, and then announced by Announce.
-  bool AddMessage(Request* message);
-  void Announce();
+  // Posts a message, likewise.
+  bool PostMessage(Request* message);
+  // Whether any message is posted. Any thread.
+  const std::atomic<bool>* has_posted() const { return &messages_.has_posted; }
   // Ends a message, and counts it.
   void EndMessage(Request* message, Code code);
   // Has the threads that wait ask again whether it is over. Takes no lock when there are none.
@@ -205,6 +211,9 @@ class CallQueue {
   Request* Find(uint64_t number) const;
   // Removes and counts a request that has been driven.
   void Remove(Request* request, Code code);
+  // The first posted message; null when there is none. TakeOnFirst takes it on.
+  Request* FirstPosted() const;
+  void TakeOnFirst();
   // Removes a message from the queue and returns it; null when there is none.
   Request* TakeMessage();
 
@@ -237,11 +246,26 @@ class CallQueue {
     const size_t data_bytes = ok ? SendBytes(arguments, config_.rank, config_.nranks) : 0;
     config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);
   }
+  void CountMessage(const CallArguments& message) {
+    config_.monitor->CountEnd(true, true, message.sendbuf == nullptr ? 0 : message.count * TypeBytes(message.type));
+  }
   void CountRequest(const Request& request, Code code);
   void AddHeld(Request* request);
+  void PostHeld(Request* message) {
+    messages_.posted.push_back(message);
+    messages_.has_posted.store(true, std::memory_order_release);
+    AddedWork();
+  }
+  void EraseMessage(Request* message) {
+    messages_.taken_on.erase(message);
+    messages_.posted.erase(message);
+    messages_.has_posted.store(!messages_.posted.empty(), std::memory_order_release);
+  }
+  bool IsAnyPostedBefore(const CallArguments& message, const Request* end) const;
+  bool HasAnyMessage() const { return !messages_.posted.empty() || !messages_.taken_on.empty(); }
   void AddedWork();
   void WakeHelpers();
-  bool HasWork() const { return is_stopping_ || !calls_.empty() || !messages_.empty(); }
+  bool HasWork() const { return is_stopping_ || !calls_.empty() || HasAnyMessage(); }
 
   const CallQueueConfig config_;
   mutable std::mutex mu_;
@@ -256,7 +280,11 @@ class CallQueue {
   uint64_t sequence_ = 0;  // The latest sequence number.
   uint64_t number_ = 0;    // Collectives queued so far.
   RequestList calls_;      // In the order of the calls.
-  RequestList messages_;
+  struct {
+    RequestList posted;  // Not taken on yet.
+    std::atomic<bool> has_posted{false};
+    RequestList taken_on;
+  } messages_;
 };
 
 }  // namespace annulus

@@ -83,15 +83,13 @@ struct Request : RequestState {
   // Resets the request but keeps memory that the next one may use. Most requests hold none.
   void Clear() {
     std::construct_at(static_cast<RequestState*>(this));  // Assignment would copy from another one.
-    numbers.clear();
-    if (numbers.capacity() > kMostKeptNumbers) numbers = std::vector<size_t>();
-    label.clear();
-    keep.reset();
-    held.clear();
-    refusal.reset();
-    if (!segments.empty()) segments.Clear();
-    if (!members.empty()) members = std::vector<Request*>();
+    const bool holds_none = numbers.empty() && label.empty() && keep == nullptr && held.empty() && refusal == nullptr &&
+                            segments.empty() && members.empty();
+    if (!holds_none) ClearMemory();
   }
+
+ private:
+  void ClearMemory();
 };
 
 // Stores a request's handle where the user has the pointer that stands for it.

@@ -37,33 +37,11 @@ RequestTable::Owned RequestTable::Issue(Communicator* owner) {
   return Owned(slot, GiveBack{this});
 }
 
-void RequestTable::Renew(Request* request) {
-  Slot* const slot = SlotOf(request);
-  const uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
-  slot->handle = kTag << kTagShift | static_cast<RequestHandle>(generation) << kIndexBits | slot->index;
-  // A reader of this generation also reads this owner, or a later one.
-  slot->generation.store(generation, std::memory_order_release);
-}
-
 RequestTable::Slot* RequestTable::LaterSlotOf(uint32_t index) const {
   const int block = std::bit_width(index / kFirstBlock + 1) - 1;
   if (block >= kBlocks) return nullptr;
   Slot* const slots = blocks_[block].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : slots + (index - kFirstBlock * ((1u << block) - 1));
-}
-
-void RequestTable::Retire(Request* request, End why) {
-  Slot* const slot = SlotOf(request);
-  const uint32_t generation = slot->generation.load(std::memory_order_relaxed);
-  if (generation % 2 == 0) return;
-  slot->end.store(why, std::memory_order_relaxed);
-  slot->generation.store(generation + 1, std::memory_order_release);
-}
-
-bool RequestTable::Recycle(Request* request) {
-  Retire(request, End::kFreed);
-  request->Clear();
-  return SlotOf(request)->generation.load(std::memory_order_relaxed) < kLastGeneration;
 }
 
 void RequestTable::Return(Request* request) {

@@ -38,13 +38,29 @@ class RequestTable {
 
   enum class End : uint8_t { kFreed, kCommunicatorDestroyed };
   // Invalidates the handle and records why. Call it with the owner's mutex held, as Find.
-  void Retire(Request* request, End why);
+  void Retire(Request* request, End why) {
+    Slot* const slot = SlotOf(request);
+    const uint32_t generation = slot->generation.load(std::memory_order_relaxed);
+    if (generation % 2 == 0) return;
+    slot->end.store(why, std::memory_order_relaxed);
+    slot->generation.store(generation + 1, std::memory_order_release);
+  }
 
   // Invalidates the handle of a freed request, and resets the request. Its owner may keep it for Renew, unless this
   // returns false: then its slot is used up. As Retire.
-  bool Recycle(Request* request);
+  bool Recycle(Request* request) {
+    Retire(request, End::kFreed);
+    request->Clear();
+    return SlotOf(request)->generation.load(std::memory_order_relaxed) < kLastGeneration;
+  }
   // Makes a recycled request a new one of the same owner, with its own handle. As Retire.
-  void Renew(Request* request);
+  void Renew(Request* request) {
+    Slot* const slot = SlotOf(request);
+    const uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
+    slot->handle = kTag << kTagShift | static_cast<RequestHandle>(generation) << kIndexBits | slot->index;
+    // A reader of this generation also reads this owner, or a later one.
+    slot->generation.store(generation, std::memory_order_release);
+  }
 
   // Notes that the request has ended well, and everything that its owner writes at its end. Call it with the owner's
   // mutex held.

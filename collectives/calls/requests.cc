@@ -51,10 +51,6 @@ Requests::~Requests() {
   for (size_t i = 0; i < used_; ++i) table_->Retire(requests_[i].get(), RequestTable::End::kCommunicatorDestroyed);
 }
 
-void Requests::CollectLatest() {
-  while (used_ > 0 && MayCollect(Latest())) Forget(Latest());
-}
-
 void Requests::CollectAll() {
   for (size_t i = used_; i-- > 0;) {
     if (MayCollect(requests_[i].get())) Forget(requests_[i].get());
@@ -64,22 +60,11 @@ void Requests::CollectAll() {
 
 Request* Requests::Acquire() {
   if (!HasSpare() && used_ >= collect_at_) CollectAll();
-  if (used_ < requests_.size()) {
-    table_->Renew(requests_[used_].get());
-  } else {
-    requests_.push_back(table_->Issue(config_.owner));
-  }
+  if (used_ < requests_.size()) return AcquireSpare();
+  requests_.push_back(table_->Issue(config_.owner));
   requests_[used_]->place = used_;
   ++used_;
   return Latest();
-}
-
-Request* Requests::AddEnded() {
-  Request* const request = Acquire();
-  request->code = Code::kOk;
-  request->SetDone();
-  table_->NoteGoodEnd(request);
-  return request;
 }
 
 Request* Requests::Add(const CallArguments& arguments) {
@@ -223,11 +208,6 @@ Request* Requests::AddAll(std::span<const CallArguments> calls, bool discarded, 
   return whole;
 }
 
-void Requests::ForgetAll(std::span<Request* const> made, Request* whole) {
-  if (whole != made.front()) Forget(whole);
-  for (Request* const each : made) Forget(each);
-}
-
 void Requests::Finish(Request* request, Code code) {
   const std::lock_guard<std::mutex> lock(mu_);
   MarkDone(request, code);
@@ -357,12 +337,14 @@ void Requests::ForgetIfUnused(Request* request) {
 }
 
 void Requests::Forget(Request* request) {
-  --used_;
-  if (request->place != used_) {
-    std::swap(requests_[request->place], requests_[used_]);
+  if (request != Latest()) {
+    std::swap(requests_[request->place], requests_[used_ - 1]);
     requests_[request->place]->place = request->place;
   }
-  if (table_->Recycle(request) && requests_.size() - used_ <= kMostSpare) return;
+  ForgetLatest(request);
+}
+
+void Requests::GiveBack() {
   std::swap(requests_[used_], requests_.back());
   requests_.pop_back();
 }

@@ -115,14 +115,18 @@ class Requests {
   Request* AddAll(std::span<const CallArguments> calls, bool discarded, Request** made);
   // Creates one request for several independent calls that are alike (group.h).
   Request* AddFused(std::span<const CallArguments> calls);
-  // Creates the request of a call without options that has ended well. Needs no memory if HasSpare.
-  Request* AddEnded();
+  // Creates the request of a call without options that has ended well, in what is spare (HasSpare).
+  Request* AddEnded() {
+    Request* const request = AcquireSpare();
+    request->code = Code::kOk;
+    request->SetDone();
+    table_->NoteGoodEnd(request);
+    return request;
+  }
   bool HasSpare() {
     CollectLatest();
     return used_ < requests_.size();
   }
-  // Frees what AddAll has made.
-  void ForgetAll(std::span<Request* const> made, Request* whole);
   void Forget(Request* request);
   // The request, null when the handle is invalid.
   Request* Find(RequestHandle handle) const { return table_->Find(handle); }
@@ -155,10 +159,26 @@ class Requests {
   static constexpr size_t kMostSpare = 128;
 
   // All with mu_ held.
-  // A request of which nothing is known yet.
+  // A request of which nothing is known yet; the second one does not look for more to recycle.
   Request* Acquire();
+  Request* AcquireSpare() {
+    Request* const request = requests_[used_].get();
+    table_->Renew(request);
+    request->place = used_++;
+    return request;
+  }
+  // Forget for the latest one.
+  void ForgetLatest(Request* request) {
+    --used_;
+    const bool keeps = table_->Recycle(request) && requests_.size() - used_ <= kMostSpare;
+    if (!keeps) GiveBack();
+  }
+  // Gives the first spare one back to the table.
+  void GiveBack();
   // Recycles requests that their users have let go of: the latest ones, or all of them.
-  void CollectLatest();
+  void CollectLatest() {
+    while (used_ > 0 && MayCollect(Latest())) ForgetLatest(Latest());
+  }
   void CollectAll();
   bool MayCollect(Request* request) const { return table_->IsLetGo(request) && request->waiters == 0; }
   // The one that was acquired last, of those in use.

@@ -182,7 +182,7 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, give == nullptr, &made));
   made->keep = std::move(keep);
   Requests::Unqueued unqueued(&requests_, {&made, 1});
-  dispatcher_.MakeRoom({&made, 1});
+  dispatcher_.NoteLabels({&made, 1});
   if (agreement != nullptr) dispatcher_.Hold(agreement, {&call, 1}, {&made, 1});
   ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue({&made, 1}, {}));
   unqueued.Keep();
@@ -214,7 +214,7 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   Requests::Unqueued unqueued(&requests_, made);
   const std::vector<Request*> queued = Arrange(made, &unqueued);
   const Request* const group = give != nullptr ? unqueued.Group(made) : nullptr;
-  dispatcher_.MakeRoom(queued);
+  dispatcher_.NoteLabels(queued);
   if (agreement != nullptr) dispatcher_.Hold(agreement, calls, queued);
   ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue(made, queued));
   unqueued.Keep();

@@ -41,7 +41,8 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
               setup_->resources().domains),
       messages_(
           {rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
-           setup_->options().timeout_ms * kMillisecond, queue_->mutex(),
+           setup_->options().timeout_ms * kMillisecond, queue_->has_posted(),
+           [this](Message* message) { return FirstPosted(message); }, [this] { queue_->TakeOnFirst(); },
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       staging_(rank(), nranks()),
@@ -150,8 +151,7 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed);
 }
 
-bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle) {
-  if (group.empty()) return false;
+bool Dispatcher::SubmitCallsAgain(std::span<const CallArguments> group, void* handle) {
   const CallArguments& given = group.front();
   if (IsMessage(given.kind)) return SubmitMessages(group, handle);
   if (group.size() > 1) return SubmitAsOne(group, handle);
@@ -179,14 +179,13 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     request->awaited = true;
     const CollectiveKind kind = request->arguments.kind;
     if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
-    if (timeout_ms == 0) return WaitMessageAgain(&turn, request, 1);
-    const auto is_own = [request](const void* cookie) {
-      return cookie == request || static_cast<const Request*>(cookie)->group == request;
-    };
-    const bool may_look = turn.MayDriveMessages() && !by_priority() && !failures_->ended() &&
-                          ++looks < MessageLooksFor(turn, *request) && driver_.MayLookAgain(is_own);
-    const std::optional<Code> code = WaitMessageAgain(&turn, request, MessagePolls());
-    if (code || !may_look || queue_->IsWanted()) return code;
+    if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
+    const AtOnce moved = LookForMessages(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
+    if (moved == AtOnce::kDone) return Code::kOk;
+    if (timeout_ms == 0 || moved == AtOnce::kNever || ++looks >= MessageLooksFor(turn, *request) ||
+        !driver_.MayLookAgain())
+      return std::nullopt;
+    if (HasOthersPosted(turn, *request) || queue_->IsWanted()) return std::nullopt;
   }
 }
 
@@ -344,7 +343,7 @@ void Dispatcher::Hold(Request* agreement, std::span<const CallArguments> calls, 
 
 void Dispatcher::Queue(Request* request) {
   if (IsMessage(request->arguments.kind)) {
-    if (!EndsAtOnce(request) && Post(request)) queue_->Announce();
+    if (!EndsAtOnce(request) && !queue_->PostMessage(request)) Drop(request, Code::kAborted);
     return;
   }
   if (!request->is_fused()) request->call = CallOf(request->arguments, nranks(), 0);

@@ -50,7 +50,10 @@ class Dispatcher {
   // The same in two steps, each within one lock. The first queues such a call, or moves or queues a few messages.
   // `handle`, if not null, is where the user's pointer for the request's handle is, which is set before a callback may
   // look at it. Returns whether it did; if not, the pointer is undefined.
-  bool SubmitAgain(std::span<const CallArguments> group, void* handle);
+  bool SubmitAgain(std::span<const CallArguments> group, void* handle) {
+    if (group.size() == 1 && IsMessage(group.front().kind)) return SubmitMessage(group.front(), handle);
+    return !group.empty() && SubmitCallsAgain(group, handle);
+  }
   // The second drives a call that is next in the queue for up to `timeout_ms` (-1: without a limit), and returns kOk if
   // it has ended well, kInProgress when the time is over, and nothing where another wait has to look closer. It takes
   // the lock; Requests::HasEndedWell knows more ends without it.
@@ -59,8 +62,8 @@ class Dispatcher {
   // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
   Status Run(const CallArguments& arguments);
 
-  // Makes room for requests that are all queued next. Lets std::bad_alloc through.
-  void MakeRoom(std::span<Request* const> requests);
+  // Notes for the timeline the labels of messages that are queued next. Lets std::bad_alloc through.
+  void NoteLabels(std::span<Request* const> requests);
   // Describes `calls` in the agreement's request, which is to hold those of their requests that are collectives. Lets
   // std::bad_alloc through.
   void Hold(Request* agreement, std::span<const CallArguments> calls, std::span<Request* const> requests);
@@ -125,6 +128,8 @@ class Dispatcher {
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
+  // SubmitAgain for what is not one message.
+  bool SubmitCallsAgain(std::span<const CallArguments> group, void* handle);
   // SubmitAgain for a group of allreduces that can be done as one. They need not repeat the latest call.
   bool SubmitAsOne(std::span<const CallArguments> given, void* handle);
   // RunAgain for messages.
@@ -132,12 +137,26 @@ class Dispatcher {
   // The same for one that is to be queued. Returns whether it has ended.
   bool EndsAtOnce(Request* message);
   // SubmitAgain and WaitAgain for messages, and groups that may have some.
+  bool SubmitMessage(const CallArguments& given, void* handle);
   bool SubmitMessages(std::span<const CallArguments> given, void* handle);
-  // A message alone. A send that is over at once needs a request for its handle only.
-  bool SubmitMessage(CallQueue::Turn* turn, const CallArguments& given, void* handle);
+  bool MaySubmitNow(const CallQueue::Turn& turn) const {
+    return !turn.is_stopping() && turn.MayDriveMessages() && !failures_->ended() && driver_.MayMoveAtOnce();
+  }
+  // Sends it at once if that is possible, else queues it. Returns whether it has ended; the caller marks it as done.
+  bool StartSend(CallQueue::Turn* turn, Request* request);
+  // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
+  AtOnce MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls);
+  // The same for a request that may be posted. One that has ended has left the queue.
+  AtOnce MovePosted(CallQueue::Turn* turn, Request* request, int polls);
+  // Whether other messages are posted than the request, or those of that group.
+  static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
-  std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
+  // Looks for the message of a request once, or for those of a group. kDone: the request has ended well. kNever:
+  // another wait has to look closer.
+  AtOnce LookForMessages(CallQueue::Turn* turn, Request* request, int polls);
+  // MovePosted for messages of a group, in their order, up to the first that does not end. Sets *any if any has.
+  AtOnce MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls, bool* any);
   // The end of a message of RunMessageAtOnce.
   Code EndAtOnce(CallQueue::Turn* turn, const CallArguments& given);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once, or lends it.
@@ -145,13 +164,14 @@ class Dispatcher {
   // Looks for the end of a message that was begun at once, for about as long as it takes, and gives the turn back.
   void AwaitBegun(CallQueue::Turn* turn, const Request& request);
   // Ends such messages, as far as they have come. Returns whether any has ended.
-  bool EndBegun(CallQueue::Turn* turn, int polls);
-  bool SharesMemory(int peer) const;
+  bool EndBegun(CallQueue::Turn* turn, int polls) { return messages_.has_active() && EndAnyBegun(turn, polls); }
+  bool EndAnyBegun(CallQueue::Turn* turn, int polls);
+  // Whether a wait looks for messages of that peer and size: it shares memory, and they may be one slice.
+  bool LooksFor(int peer, size_t bytes) const;
   // Whether a message to be sent is over once it has moved at once.
   bool SendsWhole(const Message& message) const;
   // A short form of the checks of a message. False for some rare good ones too.
   bool IsGoodMessage(const CallArguments& given) const;
-  bool ReserveAgain(std::span<const CallArguments> messages);
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
   // an answer takes. A rank that shares its core with its peer looks only once.
   int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }
@@ -162,8 +182,9 @@ class Dispatcher {
   static constexpr int kMostMessageLooks = 8;
   static constexpr size_t kBytesPerLook = 4096;
   static constexpr size_t kMostBytesLookedFor = size_t{64} * 1024;
+  static constexpr size_t kMostLentBytesLookedFor = size_t{256} * 1024;
   int MessageLooks(int peer, size_t bytes) const {
-    if (peer < 0 || bytes > kMostBytesLookedFor || setup_->wait_policy().spin == 0 || !SharesMemory(peer)) return 1;
+    if (peer < 0 || setup_->wait_policy().spin == 0 || !LooksFor(peer, bytes)) return 1;
     return kMostMessageLooks + static_cast<int>(bytes / kBytesPerLook);
   }
   // The same for a request; for a group the most that any of its messages has, and 1 if one of them has only that.
@@ -180,8 +201,8 @@ class Dispatcher {
   Nanoseconds LimitOf(const CallArguments& arguments) const {
     return arguments.timeout() > 0 ? arguments.timeout() : call_timeout_;
   }
-  // Posts a message; the driving thread must then be notified. Returns false when the queue is stopping: it has ended.
-  bool Post(Request* message);
+  // As MessagesConfig::first_posted.
+  bool FirstPosted(Message* message);
   void FinishMessage(Request* message, int peer, int32_t tag);
 
   // Functions for the thread that has the turn:

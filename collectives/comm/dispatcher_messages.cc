@@ -34,17 +34,23 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   if (given.priority() != 0 || given.agree_first() || given.tag() != 0) return std::nullopt;
   if (!IsGoodMessage(given)) return std::nullopt;
   const Message message = MessageOf(given);
-  const auto is_own = [](const void*) { return false; };
   int looks = message.sends ? 1 : MessageLooks(message.peer, BytesOf(message));
   for (;; --looks) {
     CallQueue::Turn turn(queue_);
     if (!turn || failures_->ended()) return std::nullopt;
     if (message.sends && !SendsWhole(message)) return SendAtOnce(&turn, given);
-    const AtOnce moved = driver_.MoveAtOnce(message, MessagePolls());
+    const AtOnce moved = MoveFirst(&turn, given, message, MessagePolls());
     EndBegun(&turn, 1);
     if (moved == AtOnce::kDone) return EndAtOnce(&turn, given);
-    if (looks == 1 || !driver_.MayLookAgain(is_own) || queue_->IsWanted()) return std::nullopt;
+    if (looks == 1 || moved == AtOnce::kNever || queue_->IsWanted()) return std::nullopt;
+    if (turn.FirstPosted() != nullptr || !driver_.MayLookAgain()) return std::nullopt;
   }
+}
+
+AtOnce Dispatcher::MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls) {
+  const bool others_posted = turn->FirstPosted() != nullptr;
+  if (others_posted && turn->HasPostedBefore(given, nullptr)) return AtOnce::kNo;
+  return driver_.MoveAtOnce(message, polls, others_posted);
 }
 
 Code Dispatcher::EndAtOnce(CallQueue::Turn* turn, const CallArguments& given) {
@@ -59,9 +65,9 @@ std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArgu
   Message message = MessageOf(given);
   message.cookie = request;
   message.timeout = given.timeout();
-  const AtOnce moved = driver_.MoveAtOnce(message, 0);
+  const AtOnce moved = MoveFirst(turn, given, message, 0);
   if (moved == AtOnce::kBegun) {
-    turn->KeepMessage(request);
+    turn->KeepMessage(request, false);
     AwaitBegun(turn, *request);
     Help(request, kNoDeadline);
     return requests_->Release(request).code();
@@ -85,7 +91,7 @@ void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
   }
 }
 
-bool Dispatcher::EndBegun(CallQueue::Turn* turn, int polls) {
+bool Dispatcher::EndAnyBegun(CallQueue::Turn* turn, int polls) {
   bool any = false;
   while (void* const cookie = driver_.EndBegun(polls)) {
     Request* const ended = static_cast<Request*>(cookie);
@@ -97,9 +103,11 @@ bool Dispatcher::EndBegun(CallQueue::Turn* turn, int polls) {
   return any;
 }
 
-bool Dispatcher::SharesMemory(int peer) const {
+bool Dispatcher::LooksFor(int peer, size_t bytes) const {
   const Endpoint* const endpoint = setup_->links().At(peer, MessageChannel(setup_->plan()));
-  return endpoint != nullptr && endpoint->limits().shares_memory;
+  if (endpoint == nullptr || !endpoint->limits().shares_memory) return false;
+  const bool lends = endpoint->limits().may_land_in.Has(MemoryKind::kHost);
+  return bytes <= (lends ? kMostLentBytesLookedFor : kMostBytesLookedFor);
 }
 
 bool Dispatcher::SendsWhole(const Message& message) const {
@@ -113,7 +121,46 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   if (static_cast<int>(given.type) >= kNumDataTypes || given.count > kMostMessageElements) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   const uintptr_t buffer = reinterpret_cast<uintptr_t>(sends ? given.sendbuf : given.recvbuf);
-  return buffer != 0 && buffer % TypeAlignment(given.type) == 0;
+  return buffer != 0 && (buffer & (TypeAlignment(given.type) - 1)) == 0;
+}
+
+bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
+  if (!MaySubmitAgain({&given, 1}) || !IsGoodMessage(given)) return false;
+  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+  if (!MaySubmitNow(turn)) return false;
+  const bool sends = given.kind == CollectiveKind::kSend;
+  // A send that is over at once needs a request for its handle only.
+  const bool is_whole = sends && messages_.SendsWhole(given.root, given.count * TypeBytes(given.type));
+  const bool may_end = is_whole && given.done() == nullptr && requests_->HasSpare();
+  if (may_end && MoveFirst(&turn, given, MessageOf(given), 0) == AtOnce::kDone) {
+    turn.CountMessage(given);
+    if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
+    return true;
+  }
+  Request* const request = requests_->Add(given);
+  request->discarded = handle == nullptr;
+  if (handle != nullptr) GiveHandle(*request, handle);
+  if (!sends || may_end) {
+    // Looking for the message of a receive that has only just been started would take from its peer the line that it
+    // is about to write.
+    turn.PostMessage(request);
+  } else if (StartSend(&turn, request)) {
+    request->awaited = handle != nullptr;  // Whoever holds it need not wait for it.
+    requests_->MarkDone(request, Code::kOk);
+  }
+  return true;
+}
+
+bool Dispatcher::StartSend(CallQueue::Turn* turn, Request* request) {
+  const CallArguments& given = request->arguments;
+  Message message = MessageOf(given);
+  message.cookie = request;
+  message.timeout = given.timeout();
+  const AtOnce moved = MoveFirst(turn, given, message, 0);
+  if (moved == AtOnce::kDone) turn->CountMessage(given);
+  if (moved == AtOnce::kBegun) turn->KeepMessage(request, true);
+  if (moved == AtOnce::kNo) turn->PostMessage(request);
+  return moved == AtOnce::kDone;
 }
 
 bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, void* handle) {
@@ -123,64 +170,18 @@ bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, void* hand
     if (!IsGoodMessage(each)) return false;
     bytes += each.count * TypeBytes(each.type);
   }
-  if (bytes > kMostBytesAtOnce && given.size() > 1) return false;
+  if (bytes > kMostBytesAtOnce) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-  if (turn.is_stopping() || !turn.MayDriveMessages() || failures_->ended() || !driver_.MayMoveAtOnce()) return false;
-  if (given.size() == 1) return SubmitMessage(&turn, given.front(), handle);
+  if (!MaySubmitNow(turn)) return false;
   std::array<Request*, kMostAtOnce> made;
   Request* const whole = requests_->AddAll(given, handle == nullptr, made.data());
-  if (!ReserveAgain(given)) {
-    requests_->ForgetAll({made.data(), given.size()}, whole);
-    return false;
-  }
   if (handle != nullptr) GiveHandle(*whole, handle);
   for (size_t i = 0; i < given.size(); ++i) {
-    Message message = MessageOf(given[i]);
-    message.cookie = made[i];
-    message.timeout = given[i].timeout();
-    if (driver_.MoveOrPost(message, true) == AtOnce::kDone) {
-      turn.Count(given[i], Code::kOk);
+    if (given[i].kind != CollectiveKind::kSend) {
+      turn.PostMessage(made[i]);
+    } else if (StartSend(&turn, made[i])) {
       requests_->MarkDone(made[i], Code::kOk);
-    } else {
-      turn.AddMessage(made[i]);
     }
-  }
-  return true;
-}
-
-bool Dispatcher::SubmitMessage(CallQueue::Turn* turn, const CallArguments& given, void* handle) {
-  Message message = MessageOf(given);
-  const bool may_end = message.sends && given.done() == nullptr && SharesMemory(given.root) && requests_->HasSpare();
-  if (may_end && driver_.MoveAtOnce(message, 0) == AtOnce::kDone) {
-    turn->Count(given, Code::kOk);
-    if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
-    return true;
-  }
-  Request* const request = requests_->Add(given);
-  request->discarded = handle == nullptr;
-  if (handle != nullptr) GiveHandle(*request, handle);
-  message.cookie = request;
-  message.timeout = given.timeout();
-  const AtOnce moved = driver_.MoveOrPost(message, false);
-  if (moved == AtOnce::kNo) {  // There is no room.
-    requests_->Forget(request);
-    return false;
-  }
-  if (moved == AtOnce::kDone) {
-    turn->Count(given, Code::kOk);
-    request->awaited = handle != nullptr;  // Whoever holds it need not wait for it.
-    requests_->MarkDone(request, Code::kOk);
-  } else {
-    turn->AddMessage(request);
-  }
-  return true;
-}
-
-bool Dispatcher::ReserveAgain(std::span<const CallArguments> messages) {
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages_.ReserveAgain(MessageOf(messages[i]))) continue;
-    while (i-- > 0) messages_.Unreserve();
-    return false;
   }
   return true;
 }
@@ -189,8 +190,8 @@ bool Dispatcher::EndsAtOnce(Request* message) {
   if (by_priority() || !message->IsReady()) return false;
   const CallArguments arguments = message->arguments;  // The message may be freed once it has ended.
   CallQueue::Turn turn(queue_);
-  if (!turn || failures_->ended() || driver_.MoveAtOnce(MessageOf(arguments), 1) != AtOnce::kDone) return false;
-  messages_.Unreserve();
+  if (!turn || failures_->ended() || MoveFirst(&turn, arguments, MessageOf(arguments), 1) != AtOnce::kDone)
+    return false;
   // Whoever holds it need not wait for it.
   message->awaited = !message->discarded;
   // Before the turn is given back: whoever has it next may sleep, and must know.
@@ -205,36 +206,63 @@ int Dispatcher::MessageLooksFor(const CallQueue::Turn& turn, const Request& requ
   if (IsMessage(a.kind)) return MessageLooks(a.root, a.count * TypeBytes(a.type));
   int most = 1;
   size_t left = kMostLooks;
-  for (const Request* each = turn.FirstMessage(); each != nullptr && left > 0; each = each->next, --left) {
-    if (each->group != &request) continue;
-    const CallArguments& one = each->arguments;
-    const int looks = MessageLooks(one.root, one.count * TypeBytes(one.type));
-    if (looks == 1) return 1;
-    most = std::max(most, looks);
+  for (const Request* first : {turn.FirstPosted(), turn.FirstMessage()}) {
+    for (const Request* each = first; each != nullptr && left > 0; each = each->next, --left) {
+      if (each->group != &request) continue;
+      const CallArguments& one = each->arguments;
+      const int looks = MessageLooks(one.root, one.count * TypeBytes(one.type));
+      if (looks == 1) return 1;
+      most = std::max(most, looks);
+    }
   }
   return most;
 }
 
-std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls) {
-  if (by_priority() || !turn->MayDriveMessages() || failures_->ended()) return std::nullopt;
-  const bool is_group = !IsMessage(request->arguments.kind);
-  bool any = false;
-  size_t looks = kMostLooks;
-  for (Request* next = is_group ? turn->FirstMessage() : request; next != nullptr && looks > 0; --looks) {
-    Request* const each = std::exchange(next, is_group ? next->next : nullptr);
-    if (is_group && each->group != request) continue;
-    if (driver_.MovePostedAtOnce(each, polls) != AtOnce::kDone) break;
-    turn->RemoveMessage(each);
-    requests_->MarkDone(each, Code::kOk);  // As in EndsAtOnce.
-    any = true;
+bool Dispatcher::HasOthersPosted(const CallQueue::Turn& turn, const Request& request) {
+  for (const Request* each = turn.FirstPosted(); each != nullptr; each = each->next) {
+    if (each != &request && each->group != &request) return true;
   }
+  return false;
+}
+
+AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls) {
+  const CallArguments& given = request->arguments;
+  if (!turn->IsPosted(request) || !request->IsReady() || turn->HasPostedBefore(given, request)) return AtOnce::kNo;
+  Message message = MessageOf(given);
+  message.cookie = request;
+  message.timeout = given.timeout();
+  const bool is_alone = turn->FirstPosted() == request && request->next == nullptr;
+  const AtOnce moved = driver_.MoveAtOnce(message, polls, !is_alone);
+  if (moved == AtOnce::kBegun) turn->KeepMessage(request, false);
+  if (moved != AtOnce::kDone) return moved;
+  turn->RemoveMessage(request);
+  requests_->MarkDone(request, Code::kOk);  // As in EndsAtOnce.
+  return moved;
+}
+
+AtOnce Dispatcher::LookForMessages(CallQueue::Turn* turn, Request* request, int polls) {
+  bool any = false;
+  const AtOnce moved =
+      IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls, &any);
   // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.
   const bool needs_end = !request->done && request->arguments.kind != CollectiveKind::kRecv;
   EndBegun(turn, needs_end ? std::min(polls, BegunPolls()) : 1);
-  const bool is_done = request->done;
-  turn->End();
-  if (any) queue_->AnnounceEnd();
-  return is_done ? std::optional<Code>(Code::kOk) : std::nullopt;
+  if (any || moved == AtOnce::kDone) turn->AnnounceEnd();
+  if (request->done) return request->code == Code::kOk ? AtOnce::kDone : AtOnce::kNever;
+  return moved == AtOnce::kNever ? moved : AtOnce::kNo;
+}
+
+AtOnce Dispatcher::MovePostedOf(CallQueue::Turn* turn, const Request& group, int polls, bool* any) {
+  AtOnce moved = AtOnce::kNo;
+  size_t looks = kMostLooks;
+  for (Request* next = turn->FirstPosted(); next != nullptr && looks > 0; --looks) {
+    Request* const each = std::exchange(next, next->next);
+    if (each->group != &group) continue;
+    moved = MovePosted(turn, each, polls);
+    if (moved != AtOnce::kDone) break;
+    *any = true;
+  }
+  return moved;
 }
 
 Status Dispatcher::RunMessage(const CallArguments& arguments) {
@@ -259,7 +287,7 @@ Status Dispatcher::RunMessage(const CallArguments& arguments) {
 Request* Dispatcher::QueueMessage(const CallArguments& arguments) {
   Request* const message = requests_->Make(arguments);
   Requests::Unqueued unqueued(requests_, {&message, 1});
-  MakeRoom({&message, 1});
+  NoteLabels({&message, 1});
   unqueued.Keep();
   Queue(message);
   return message;
@@ -284,31 +312,25 @@ void Dispatcher::FailMessages(Code code) {
   while (Request* const message = queue_->TakeMessage()) Drop(message, code);
 }
 
-void Dispatcher::MakeRoom(std::span<Request* const> requests) {
+void Dispatcher::NoteLabels(std::span<Request* const> requests) {
   Trace* const trace = setup_->monitor()->trace();
-  size_t messages = 0;
+  if (trace == nullptr) return;
   for (const Request* const request : requests) {
     if (!IsMessage(request->arguments.kind)) continue;
-    ++messages;
     // The first look at a label needs memory.
-    if (trace != nullptr) static_cast<void>(trace->LabelOf(request->arguments.label()));
+    static_cast<void>(trace->LabelOf(request->arguments.label()));
   }
-  if (messages > 0) messages_.Reserve(messages);
 }
 
-bool Dispatcher::Post(Request* message) {
-  const CallArguments& a = message->arguments;
-  if (!queue_->AddMessage(message)) {
-    Drop(message, Code::kAborted);
-    return false;
-  }
-  Trace* const trace = setup_->monitor()->trace();
-  Message posted = MessageOf(a);
-  posted.stream = message->stream;
-  posted.cookie = message;
-  posted.timeout = a.timeout();
-  if (trace != nullptr) posted.label = trace->LabelOf(a.label());
-  messages_.Post(posted);
+bool Dispatcher::FirstPosted(Message* message) {
+  Request* const request = queue_->FirstPosted();
+  if (request == nullptr) return false;
+  const CallArguments& a = request->arguments;
+  *message = MessageOf(a);
+  message->stream = request->stream;
+  message->cookie = request;
+  message->timeout = a.timeout();
+  if (Trace* const trace = setup_->monitor()->trace(); trace != nullptr) message->label = trace->LabelOf(a.label());
   return true;
 }
 

@@ -12,7 +12,6 @@ constexpr int kMovesPerLook = 1000;
 
 // A drive with fewer moves than this, and less than a few idle polls, is over within a microsecond or so.
 constexpr int kMostShortMoves = 16;
-constexpr uint32_t kShortDrivesPerLook = 16;
 
 }  // namespace
 
@@ -67,34 +66,7 @@ Driver::Outcome Driver::GoOn(const WaitPolicy& policy, const Patience& patience,
   return outcome.ok() ? Outcome::kDone : Outcome::kFailed;
 }
 
-template <class Moves>
-AtOnce Driver::MoveMessage(Moves moves) {
-  const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
-  const Nanoseconds begin = measured ? Now() : 0;
-  const AtOnce moved = moves();
-  if (moved == AtOnce::kNo || moved == AtOnce::kPosted) return moved;
-  const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
-  if (measured) short_drive_.Learn(took);
-  monitor_->CountDrive(Call(), took);
-  return moved;
-}
-
-AtOnce Driver::MoveAtOnce(const Message& message, int polls) {
-  if (!MayMoveAtOnce() || !MayPass(messages_->busy())) return AtOnce::kNo;
-  return MoveMessage([&] { return messages_->MoveAtOnce(message, polls); });
-}
-
-AtOnce Driver::MovePostedAtOnce(const void* cookie, int polls) {
-  if (!MayMoveAtOnce() || !MayPass(messages_->HasOthers(cookie))) return AtOnce::kNo;
-  return MoveMessage([&] { return messages_->MovePostedAtOnce(cookie, polls); });
-}
-
-AtOnce Driver::MoveOrPost(const Message& message, bool has_room) {
-  const bool moves = message.sends && MayMoveAtOnce() && MayPass(messages_->busy());
-  return MoveMessage([&] { return messages_->MoveOrPost(message, moves, has_room); });
-}
-
-void* Driver::EndBegun(int polls) {
+void* Driver::EndAnyBegun(int polls) {
   void* ended = nullptr;
   if (!MayMoveAtOnce() || !messages_->HasOnlyBegun()) return ended;
   MoveMessage([&] {
@@ -126,8 +98,9 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy, Dead
     bool over = false;
     ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
     if (over) return Status();
-    if (messages_->busy()) ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+    // Messages of a communicator that has failed or is stopping have ended already.
     if (Stopped()) return {Code::kAborted, "the work was aborted"};
+    if (messages_->busy()) ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
     Nanoseconds now = 0;
     if (moved) {
       EndWait();

@@ -59,22 +59,19 @@ class Driver {
   Outcome Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, const Patience& patience,
                  Verdict* verdict);
 
-  // Whether the next functions may do anything but post.
+  // Whether the next functions may do anything.
   bool MayMoveAtOnce() const { return !Stopped() && monitor_->trace() == nullptr; }
-  // Whether nothing else would have to be driven meanwhile, so that messages may be looked for again and again: those
-  // that are posted and whose cookies `is_own` accepts, and one that is not posted.
-  template <class IsOwn>
-  bool MayLookAgain(IsOwn is_own) const {
-    return MayMoveAtOnce() && !messages_->HasOthersThan(is_own);
+  // Whether nothing that was taken on would have to be driven meanwhile, so that messages may be looked for again and
+  // again.
+  bool MayLookAgain() const { return MayMoveAtOnce() && (!messages_->has_active() || messages_->HasOnlyBegun()); }
+  // As Messages::MoveAtOnce. Does nothing while a timeline is kept, and now and then while there are other messages,
+  // posted ones (`others_posted`) or not, so that those move too.
+  AtOnce MoveAtOnce(const Message& message, int polls, bool others_posted) {
+    if (!MayMoveAtOnce() || !MayPass(others_posted || messages_->has_active())) return AtOnce::kNo;
+    return MoveMessage([&] { return messages_->MoveAtOnce(message, polls); });
   }
-  // As Messages::MoveAtOnce and MovePostedAtOnce. Does nothing while a timeline is kept, and now and then while there
-  // are other messages, so that those move too.
-  AtOnce MoveAtOnce(const Message& message, int polls);
-  AtOnce MovePostedAtOnce(const void* cookie, int polls);
-  // As Messages::MoveOrPost.
-  AtOnce MoveOrPost(const Message& message, bool has_room);
   // As Messages::EndBegun, tried up to `polls` times.
-  void* EndBegun(int polls);
+  void* EndBegun(int polls) { return messages_->has_active() ? EndAnyBegun(polls) : nullptr; }
 
   // Moves messages until patience.is_over, which is not null. Returns false when it failed, as Run does.
   bool RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict);
@@ -89,6 +86,8 @@ class Driver {
   // Messages that move at once before the others have their turn. Driving them takes about as long as three such
   // messages.
   static constexpr uint32_t kMostPassed = 32;
+  // The clock is read for one of so many short drives, which stands for the others.
+  static constexpr uint32_t kShortDrivesPerLook = 16;
 
   // What is being driven.
   struct Drive {
@@ -101,9 +100,19 @@ class Driver {
     bool is_paused = false;
   };
 
-  // Calls `moves`, and counts the time that it took if a message has moved.
+  // Calls `moves`, and counts the time that it took if a message has moved. The clock is read as in Repeat.
   template <class Moves>
-  AtOnce MoveMessage(Moves moves);
+  AtOnce MoveMessage(Moves moves) {
+    const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
+    const Nanoseconds begin = measured ? Now() : 0;
+    const AtOnce moved = moves();
+    if (moved == AtOnce::kNo || moved == AtOnce::kNever) return moved;
+    const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
+    if (measured) short_drive_.Learn(took);
+    monitor_->CountMessagesDrive(took);
+    return moved;
+  }
+  void* EndAnyBegun(int polls);
   // Now and then the caller has to drive all messages: nobody else may do so while others keep moving at once.
   bool MayPass(bool has_others) { return !has_others || ++passed_ % kMostPassed != 0; }
   void Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout);

@@ -20,6 +20,7 @@ class MessagePeer final : private SliceNotes {
 
   int rank() const { return context_.peer; }
   MessageSender& sender() { return sender_; }
+  const MessageSender& sender() const { return sender_; }
   MessageReceiver& receiver() { return receiver_; }
 
   // Whether there is something to drive, receives from any rank apart.

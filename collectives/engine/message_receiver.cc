@@ -13,6 +13,12 @@ namespace {
 
 constexpr uint64_t kSequenceMask = (uint64_t{1} << 40) - 1;  // What a tag has of a message's number.
 
+// Slices end between elements of any type.
+constexpr size_t kSliceAlignment = 64;
+
+// The sender chooses the size of its slices.
+size_t MostSliceBytes(const PlanSettings& plan) { return LentSliceBytes(plan); }
+
 MessageForm FormOf(const Call& call) { return static_cast<MessageForm>(call.op); }
 
 }  // namespace
@@ -42,12 +48,13 @@ void MessageReceiver::Post(const Message& message) {
   is_idle_ = false;
 }
 
-bool MessageReceiver::ReceiveAtOnce(const Message& message, int polls) {
+AtOnce MessageReceiver::ReceiveAtOnce(const Message& message, int polls) {
   const Call call = CallOf(message, number_ + 1, 0);
-  if (!runner_.ReceiveAtOnce(call, message.output.data, BytesOf(message), polls)) return false;
+  const AtOnce moved = runner_.ReceiveAtOnce(call, message.output.data, BytesOf(message), polls);
+  if (moved != AtOnce::kDone) return moved;
   ++number_;
   context_.config->monitor->Received(context_.peer, BytesOf(message));
-  return true;
+  return moved;
 }
 
 void MessageReceiver::Admit(bool* moved) {
@@ -114,7 +121,7 @@ bool MessageReceiver::Listens() const {
 
 Status MessageReceiver::PostHead() {
   head_.recv = Recv();
-  head_.recv.capacity = static_cast<uint32_t>(DirectSliceBytes(context_.plan()));
+  head_.recv.capacity = static_cast<uint32_t>(MostSliceBytes(context_.plan()));
   const auto next = FirstFor(0, &lists_.waiting);
   const auto any = FirstFor(0, &context_.shared->any_waiting);
   const bool is_own =
@@ -170,11 +177,25 @@ Status MessageReceiver::BeginOffered(const Call& call) {
   const auto is_it = [&call](const QueuedMessage& each) { return (each.number & kSequenceMask) == call.sequence; };
   const auto found = std::ranges::find_if(told, is_it);
   if (found == told.end()) return BrokenProtocol(context_.peer, "a message that was not granted");
+  size_t slice_bytes = 0;
+  ANNULUS_RETURN_IF_ERROR(ReadSliceBytes(call, MessageForm::kBegin, &slice_bytes));
   MoveMessage(&told, found, &lists_.current);
   FreeHead();
   const QueuedMessage& current = lists_.current.front();
-  StartArrival(current.message, CallOf(current.message, current.number, current.tag), false);
+  StartArrival(current.message, CallOf(current.message, current.number, current.tag), slice_bytes, false);
   return Status();
+}
+
+Status MessageReceiver::ReadSliceBytes(const Call& call, MessageForm form, size_t* slice_bytes) const {
+  const size_t most = MostSliceBytes(context_.plan());
+  size_t bytes = form == MessageForm::kOffer ? most : head_.recv.tag.words[3] >> 16;
+  if (form == MessageForm::kData) {
+    const bool is_whole = head_.recv.bytes == call.count * TypeBytes(call.type);
+    bytes = is_whole ? most : head_.recv.bytes;
+  }
+  *slice_bytes = bytes;
+  if (bytes > 0 && bytes <= most && bytes % kSliceAlignment == 0) return Status();
+  return BrokenProtocol(context_.peer, "a message in slices of " + std::to_string(bytes) + " bytes");
 }
 
 // What must be true of a message whatever its receive.
@@ -190,6 +211,8 @@ Status MessageReceiver::CheckNew(const Call& call, MessageForm form) const {
 
 Status MessageReceiver::OnNewMessage(const Call& call, MessageForm form, bool* took) {
   ANNULUS_RETURN_IF_ERROR(CheckNew(call, form));
+  size_t slice_bytes = 0;
+  ANNULUS_RETURN_IF_ERROR(ReadSliceBytes(call, form, &slice_bytes));
   const bool is_offer = form == MessageForm::kOffer;
   MessageList receive;
   const bool has_receive = Match(call.root, &receive);
@@ -217,14 +240,14 @@ Status MessageReceiver::OnNewMessage(const Call& call, MessageForm form, bool* t
   arrival_.held = held;
   const bool has_first = form == MessageForm::kData;
   if (held == nullptr) {
-    StartArrival(taken->message, CallOf(taken->message, number_, call.root), has_first);
+    StartArrival(taken->message, CallOf(taken->message, number_, call.root), slice_bytes, has_first);
     return Status();
   }
   Message into;
   into.output = Buffer(held->data.get());
   into.count = call.count;
   into.type = call.type;
-  StartArrival(into, CallOf(into, number_, call.root), has_first);
+  StartArrival(into, CallOf(into, number_, call.root), slice_bytes, has_first);
   return Status();
 }
 
@@ -286,14 +309,14 @@ size_t MessageReceiver::BeyondShare(size_t bytes) const {
   return bytes > share ? bytes - share : 0;
 }
 
-void MessageReceiver::StartArrival(const Message& message, const Call& call, bool has_first) {
+void MessageReceiver::StartArrival(const Message& message, const Call& call, size_t slice_bytes, bool has_first) {
   SetMessage(message, call, &work_);
   if (has_first) {
     ANNULUS_CHECK(head_.recv.landing == nullptr || head_.recv.landing == message.output.data);
     head_.is_posted = false;
   }
   arrival_.is_running = true;
-  runner_.Start(ParamsOf(context_, message), &work_, has_first ? &head_.recv : nullptr);
+  runner_.Start(ParamsOf(context_, message, slice_bytes), &work_, has_first ? &head_.recv : nullptr);
 }
 
 void MessageReceiver::EndArrival() {

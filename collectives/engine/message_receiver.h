@@ -44,7 +44,7 @@ class MessageReceiver {
   void Post(const Message& message);
   // As Messages::MoveAtOnce, for a receive into host memory with the tag 0. The receiver is idle, and nothing waits for
   // a message from any rank.
-  bool ReceiveAtOnce(const Message& message, int polls);
+  AtOnce ReceiveAtOnce(const Message& message, int polls);
   // Compares receives with what is held, in the order of posting, up to the first one from any rank that was not.
   void Admit(bool* moved);
   // Order of the earliest receive for this peer that was not compared with what is held; the largest if there is none.
@@ -93,6 +93,8 @@ class MessageReceiver {
   Status OnNewMessage(const Call& call, MessageForm form, bool* took);
   Status CheckNew(const Call& call, MessageForm form) const;
   Status BeginOffered(const Call& call);
+  // Sets *slice_bytes to the slice size of the message that begins in the head. Errors: kProtocol.
+  Status ReadSliceBytes(const Call& call, MessageForm form, size_t* slice_bytes) const;
   void FreeHead();
   // The earliest receive in a list that takes the tag; end if there is none.
   static MessageList::iterator FirstFor(int32_t tag, MessageList* list);
@@ -107,7 +109,7 @@ class MessageReceiver {
   size_t BeyondShare(size_t bytes) const;
   // Lets the message arrive in the buffer of its receive or where it is held. `has_first`: its first slice is in the
   // head.
-  void StartArrival(const Message& message, const Call& call, bool has_first);
+  void StartArrival(const Message& message, const Call& call, size_t slice_bytes, bool has_first);
   void EndArrival();
   // Copies what was held to its receives.
   Status Deliver(bool* moved);

@@ -27,6 +27,7 @@ void MessageSender::Post(const Message& message) {
 }
 
 AtOnce MessageSender::SendAtOnce(const Message& message) {
+  if (uses_tags_ && BytesOf(message) > EagerBytesWithTags(context_.plan())) return AtOnce::kNo;  // It is offered.
   const bool may_begin = !runner_.SendsWhole(BytesOf(message));
   // Before anything is sent, since it may need memory.
   if (may_begin && (message.cookie == nullptr || !context_.shared->pool.Prepare())) return AtOnce::kNo;
@@ -99,7 +100,7 @@ Status MessageSender::BeginNext(bool* began) {
   if (!context_.offers_taken->untold.empty()) {
     Call grant;
     grant.sequence = context_.offers_taken->untold.front().number;
-    ANNULUS_RETURN_IF_ERROR(PostEmpty(MessageForm::kGrant, grant, began));
+    ANNULUS_RETURN_IF_ERROR(PostEmpty(MessageForm::kGrant, grant, 0, began));
     if (*began) MoveFirst(&context_.offers_taken->untold, &context_.offers_taken->told);
     return Status();
   }
@@ -115,16 +116,17 @@ Status MessageSender::BeginNext(bool* began) {
   }
   const size_t eager_bytes = uses_tags_ ? EagerBytesWithTags(context_.plan()) : EagerBytes(context_.plan());
   const bool is_offered = !was_granted && BytesOf(next.message) > eager_bytes;
+  const size_t slice_bytes = is_offered ? 0 : SliceBytesOf(next.message);
   if (was_granted || is_offered || next.tag != 0) {
     const MessageForm form = was_granted  ? MessageForm::kBegin
                              : is_offered ? MessageForm::kOffer
                                           : MessageForm::kNotice;
-    ANNULUS_RETURN_IF_ERROR(PostEmpty(form, CallOf(next.message, next.number, next.tag), began));
+    ANNULUS_RETURN_IF_ERROR(PostEmpty(form, CallOf(next.message, next.number, next.tag), slice_bytes, began));
     if (!*began) return Status();
   }
   *began = true;
   MoveFirst(from, is_offered ? &lists_.offered : &lists_.current);
-  if (!is_offered) StartCurrent();
+  if (!is_offered) StartCurrent(slice_bytes);
   return Status();
 }
 
@@ -141,7 +143,7 @@ void MessageSender::SetNextDeadline(int32_t tag) {
   deadline_ = std::min(deadline_, first->deadline);
 }
 
-Status MessageSender::PostEmpty(MessageForm form, Call call, bool* posted) {
+Status MessageSender::PostEmpty(MessageForm form, Call call, size_t slice_bytes, bool* posted) {
   const auto is_free = [](const Send& send) { return send.code != Code::kInProgress; };
   const auto send = std::ranges::find_if(empty_.sends, is_free);
   if (send == empty_.sends.end()) return Status();
@@ -153,7 +155,7 @@ Status MessageSender::PostEmpty(MessageForm form, Call call, bool* posted) {
   call.kind = CollectiveKind::kSend;
   call.op = static_cast<ReduceOp>(form);
   *send = Send();
-  send->tag = PackTag(call, {0, 0, static_cast<uint32_t>(MessageChannel(context_.plan()))});
+  send->tag = PackTag(call, {0, slice_bytes, static_cast<uint32_t>(MessageChannel(context_.plan()))});
   send->data = empty_.slot;
   Status accepted = context_.endpoint->PostSend(&*send);
   if (accepted.would_block()) return Status();
@@ -163,11 +165,16 @@ Status MessageSender::PostEmpty(MessageForm form, Call call, bool* posted) {
   return Status();
 }
 
-void MessageSender::StartCurrent() {
+size_t MessageSender::SliceBytesOf(const Message& message) const {
+  const bool lends = message.input.queue == nullptr && runner_.AsksToLend(message.input.data, BytesOf(message));
+  return lends ? LentSliceBytes(context_.plan()) : DirectSliceBytes(context_.plan());
+}
+
+void MessageSender::StartCurrent(size_t slice_bytes) {
   const QueuedMessage& current = lists_.current.front();
   SetMessage(current.message, CallOf(current.message, current.number, current.tag), &work_);
   work_.sends_in_place = BytesOf(current.message) > LinkBytes(context_.plan());
-  runner_.Start(ParamsOf(context_, current.message), &work_, nullptr);
+  runner_.Start(ParamsOf(context_, current.message, slice_bytes), &work_, nullptr);
 }
 
 QueuedMessage MessageSender::TakeSent() {

@@ -32,6 +32,7 @@ class MessageSender {
   void Post(const Message& message);
   // As Messages::MoveAtOnce, for a message in host memory with the tag 0. The sender is idle.
   AtOnce SendAtOnce(const Message& message);
+  bool SendsWhole(size_t bytes) const { return runner_.SendsWhole(bytes); }
   // Whether all that there is to do is to end a message that SendAtOnce has begun.
   bool has_only_begun() const {
     return has_begun_ && lists_.queue.empty() && lists_.granted.empty() && lists_.offered.empty() &&
@@ -64,9 +65,11 @@ class MessageSender {
   Status BeginNext(bool* began);
   // Sets the deadline of the earliest message with that tag that was begun or is next, if it has none.
   void SetNextDeadline(int32_t tag);
-  // Sends an empty slice of that form about `call`. Sets *posted once it is posted.
-  Status PostEmpty(MessageForm form, Call call, bool* posted);
-  void StartCurrent();
+  // Sends an empty slice of that form about `call`; `slice_bytes` is the slice size of data that follows. Sets *posted
+  // once it is posted.
+  Status PostEmpty(MessageForm form, Call call, size_t slice_bytes, bool* posted);
+  size_t SliceBytesOf(const Message& message) const;
+  void StartCurrent(size_t slice_bytes);
   // Takes the current message, which has been sent, off the list.
   QueuedMessage TakeSent();
   void Finish();

@@ -1,6 +1,7 @@
 #include "collectives/engine/messages.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -11,47 +12,12 @@ namespace {
 constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
 constexpr Nanoseconds kLongestPause = 500 * kMicrosecond;
 
+Status OutOfMemory() { return {Code::kOutOfMemory, "no memory is left for a message that was posted"}; }
+
 }  // namespace
 
 Messages::Messages(MessagesConfig config) : config_(std::move(config)), peers_(static_cast<size_t>(config_.nranks)) {
   active_.reserve(peers_.size());
-}
-
-void Messages::Reserve(size_t messages) {
-  const std::lock_guard<std::mutex> lock(*config_.mu);
-  const size_t needed = inbox_.size() + reserved_ + messages;
-  if (needed > inbox_.capacity()) inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));
-  reserved_ += messages;
-}
-
-bool Messages::HasRoomAgain(const Message& message) const {
-  return inbox_.size() + reserved_ < inbox_.capacity() && message.peer >= 0 && peers_[message.peer] != nullptr;
-}
-
-bool Messages::ReserveAgain(const Message& message) {
-  const bool has_room = HasRoomAgain(message);
-  if (has_room) ++reserved_;
-  return has_room;
-}
-
-AtOnce Messages::MoveOrPost(const Message& message, bool moves, bool has_room) {
-  if (has_room) {
-    --reserved_;
-  } else if (!HasRoomAgain(message)) {
-    return AtOnce::kNo;
-  }
-  const AtOnce moved = moves ? MoveAtOnce(IdlePeerOf(message, inbox_.cend()), message, 0) : AtOnce::kNo;
-  if (moved != AtOnce::kNo) return moved;
-  inbox_.push_back(message);
-  has_inbox_.store(true, std::memory_order_release);
-  return AtOnce::kPosted;
-}
-
-void Messages::Post(const Message& message) {
-  const std::lock_guard<std::mutex> lock(*config_.mu);
-  inbox_.push_back(message);
-  --reserved_;
-  has_inbox_.store(true, std::memory_order_release);
 }
 
 MessagePeer* Messages::PeerOf(int rank) {
@@ -66,41 +32,6 @@ MessagePeer* Messages::PeerOf(int rank) {
 
 void Messages::Activate(MessagePeer* peer) {
   if (std::ranges::find(active_, peer) == active_.end()) active_.push_back(peer);
-}
-
-MessagePeer* Messages::IdlePeerOf(const Message& message, std::vector<Message>::const_iterator end) {
-  if (message.peer < 0 || message.tag != 0) return nullptr;
-  MessagePeer* const peer = peers_[message.peer].get();
-  if (peer == nullptr) return nullptr;  // The first message makes the peer.
-  const bool is_idle = message.sends ? peer->sender().is_idle() : peer->receiver().is_idle() && !HasAny();
-  if (!is_idle) return nullptr;
-  const auto is_before = [&message](const Message& each) {
-    return each.sends == message.sends && (each.peer == message.peer || each.peer == kAnyPeer);
-  };
-  return std::any_of(inbox_.cbegin(), end, is_before) ? nullptr : peer;
-}
-
-AtOnce Messages::MoveAtOnce(const Message& message, int polls) {
-  return MoveAtOnce(IdlePeerOf(message, inbox_.cend()), message, polls);
-}
-
-AtOnce Messages::MovePostedAtOnce(const void* cookie, int polls) {
-  const auto found = std::ranges::find(inbox_, cookie, &Message::cookie);
-  if (found == inbox_.end()) return AtOnce::kNo;
-  const AtOnce moved = MoveAtOnce(IdlePeerOf(*found, found), *found, polls);
-  if (moved == AtOnce::kNo) return AtOnce::kNo;
-  inbox_.erase(found);
-  has_inbox_.store(!inbox_.empty(), std::memory_order_release);
-  return moved;
-}
-
-AtOnce Messages::MoveAtOnce(MessagePeer* peer, const Message& message, int polls) {
-  if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)
-    return AtOnce::kNo;
-  if (!message.sends) return peer->receiver().ReceiveAtOnce(message, polls) ? AtOnce::kDone : AtOnce::kNo;
-  const AtOnce moved = peer->sender().SendAtOnce(message);
-  if (moved == AtOnce::kBegun) Activate(peer);
-  return moved;
 }
 
 bool Messages::HasOnlyBegun() const {
@@ -120,24 +51,29 @@ void* Messages::EndBegun() {
   return nullptr;
 }
 
-void Messages::EmptyInbox() {
-  if (!has_inbox_.load(std::memory_order_acquire)) return;
-  const std::lock_guard<std::mutex> lock(*config_.mu);
-  for (const Message& message : inbox_) {
-    if (message.peer == kAnyPeer) {
-      for (int rank = 0; rank < config_.nranks; ++rank) {
+// What needs memory comes before a message is taken on.
+Status Messages::AcceptPosted() {
+  try {
+    for (Message message; config_.first_posted(&message);) {
+      const bool from_any = message.peer == kAnyPeer;
+      for (int rank = 0; from_any && rank < config_.nranks; ++rank) {
         if (rank != config_.rank) Activate(PeerOf(rank));
       }
-      shared_.pool.Add(message, &shared_.any_posted);
-      shared_.any_posted.back().order = ++shared_.order;
-      continue;
+      MessagePeer* const peer = from_any ? nullptr : PeerOf(message.peer);
+      if (!shared_.pool.Prepare()) return OutOfMemory();
+      config_.take_on_first();
+      if (from_any) {
+        shared_.pool.Add(message, &shared_.any_posted);
+        shared_.any_posted.back().order = ++shared_.order;
+        continue;
+      }
+      message.sends ? peer->sender().Post(message) : peer->receiver().Post(message);
+      Activate(peer);
     }
-    MessagePeer* const peer = PeerOf(message.peer);
-    message.sends ? peer->sender().Post(message) : peer->receiver().Post(message);
-    Activate(peer);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
   }
-  inbox_.clear();
-  has_inbox_.store(false, std::memory_order_relaxed);
+  return Status();
 }
 
 void Messages::AdmitAny(bool* moved) {
@@ -178,7 +114,7 @@ Status Messages::CheckAny() {
 }
 
 Status Messages::Progress(bool* moved) {
-  EmptyInbox();
+  if (config_.has_posted->load(std::memory_order_acquire)) ANNULUS_RETURN_IF_ERROR(AcceptPosted());
   if (!shared_.any_posted.empty()) AdmitAny(moved);
   ++turn_;
   const size_t number = active_.size();
@@ -201,7 +137,7 @@ int Messages::AwaitedPeer() const {
 }
 
 bool Messages::Arm() {
-  if (has_inbox_.load(std::memory_order_acquire)) return false;
+  if (config_.has_posted->load(std::memory_order_acquire)) return false;
   const auto looks = [](const MessagePeer* peer) { return peer->AwaitsStream(); };
   const bool has_streams = std::ranges::any_of(active_, looks) || !shared_.any_posted.empty();
   pause_ = has_streams ? std::clamp(2 * pause_, kFirstPause, kLongestPause) : 0;

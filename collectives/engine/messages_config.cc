@@ -19,7 +19,7 @@ void TraceMessage(const MessageContext& context, const QueuedMessage& ended) {
   trace->Add(event);
 }
 
-ScheduleParams ParamsOf(const MessageContext& context, const Message& message) {
+ScheduleParams ParamsOf(const MessageContext& context, const Message& message, size_t slice_bytes) {
   ScheduleParams params;
   params.kind = message.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
   params.algorithm = Algorithm::kMessage;
@@ -28,7 +28,7 @@ ScheduleParams ParamsOf(const MessageContext& context, const Message& message) {
   params.root = context.peer;
   params.count = message.count;
   params.element_bytes = TypeBytes(message.type);
-  params.slice_bytes = DirectSliceBytes(context.plan());
+  params.slice_bytes = slice_bytes;
   return params;
 }
 

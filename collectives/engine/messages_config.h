@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include "base/clock.h"
@@ -30,7 +29,12 @@ struct MessagesConfig {
   Monitor* monitor = nullptr;
   // Limit for each message, from the end of those before it of the same pair, direction and tag.
   Nanoseconds timeout = 0;
-  std::mutex* mu = nullptr;  // Guards the messages that are posted until they are driven. Outlives the object.
+  // Messages that were posted and not taken on yet, which somebody else keeps: whether there are any; the first one,
+  // false if there is none; and a call that takes it on, so that the next one is the first. A message's buffer is
+  // borrowed until it is done or, after a failure, until the links are closed. `has_posted` outlives the object.
+  const std::atomic<bool>* has_posted = nullptr;
+  std::function<bool(Message* message)> first_posted;
+  std::function<void()> take_on_first;
   // Called when a message has been sent to, or received from, `peer` with that tag; by the driving thread, from within
   // Progress.
   std::function<void(void* cookie, int peer, int32_t tag)> done;
@@ -73,7 +77,7 @@ struct MessageContext {
 void TraceMessage(const MessageContext& context, const QueuedMessage& ended);
 
 // Parameters of the schedule of a message.
-ScheduleParams ParamsOf(const MessageContext& context, const Message& message);
+ScheduleParams ParamsOf(const MessageContext& context, const Message& message, size_t slice_bytes);
 
 // What the work of all messages has in common.
 Work CommonWork(const MessageContext& context);

@@ -73,6 +73,13 @@ class Monitor {
       ShowCall(call);
   }
 
+  // The same for messages.
+  void CountMessagesDrive(Nanoseconds took) {
+    driven_ns_.Add(static_cast<uint64_t>(took));
+    if (board_ != nullptr) [[unlikely]]
+      ShowCall(Call());
+  }
+
   // Counts a collective or message of the user's that has ended; `data_bytes` were in its send buffer.
   void CountEnd(bool is_message, bool ok, size_t data_bytes, size_t calls = 1) {
     ended_[is_message ? 1 : 0][ok ? 1 : 0].Add(calls);

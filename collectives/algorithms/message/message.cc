@@ -34,7 +34,12 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
       short_path_(endpoint->shortcuts().short_path),
       short_bytes_(
           std::min({size_t{endpoint->limits().short_bytes}, DirectSliceBytes(settings), kMostCopiedAtOnceBytes})),
-      lent_bytes_(endpoint->limits().shares_memory ? std::min(DirectSliceBytes(settings), kMostLentAtOnceBytes) : 0) {
+      lent_slice_bytes_(LentSliceBytes(settings)),
+      lent_bytes_(WholeEnd(endpoint->limits()) == kLeastLentAtOnceBytes
+                      ? std::min(lent_slice_bytes_, kMostLentAtOnceBytes)
+                      : 0),
+      shares_memory_(endpoint->limits().shares_memory),
+      whole_end_(WholeEnd(endpoint->limits())) {
   pipelines_.emplace_back(MessageChannel(settings), WindowSteps(settings));
   all_endpoints_.push_back(endpoint);
 }
@@ -55,9 +60,14 @@ AtOnce MessageRunner::SendAtOnce(const Call& call, const std::byte* data, size_t
   }
   if (bytes > short_bytes_) return AtOnce::kNo;
   if (!short_path_->SendCopy(TagOf(call), data, static_cast<uint32_t>(bytes)).ok()) return AtOnce::kNo;
-  if (short_path_->Flush() || endpoint_->limits().shares_memory) return AtOnce::kDone;
+  if (short_path_->Flush() || shares_memory_) return AtOnce::kDone;
   flushes_ = true;
   return AtOnce::kBegun;
+}
+
+bool MessageRunner::AsksToLend(const std::byte* data, size_t bytes) const {
+  InPlace* const in_place = endpoint_->shortcuts().in_place;
+  return in_place != nullptr && in_place->Lends(data, std::min(bytes, lent_slice_bytes_));
 }
 
 AtOnce MessageRunner::LendAtOnce(const Call& call, const std::byte* data, size_t bytes) {
@@ -80,21 +90,22 @@ Status MessageRunner::Advance(bool* moved) {
   return Status();
 }
 
-bool MessageRunner::ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls) {
-  if (short_path_ == nullptr || bytes > std::max(short_bytes_, lent_bytes_)) return false;
+AtOnce MessageRunner::ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls) {
+  if (short_path_ == nullptr || bytes > std::max(short_bytes_, lent_bytes_)) return AtOnce::kNever;
   ShortPath::Slice slice;
-  if (!endpoint_->limits().shares_memory) polls /= kPollsPerSystemCall;
+  if (!shares_memory_) polls /= kPollsPerSystemCall;
   bool came = false;
   for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
+  if (!came) return AtOnce::kNo;
   // Receiving it properly says what is wrong with another slice.
-  if (!came || slice.bytes != bytes || !SameTag(slice.tag, TagOf(call))) return false;
-  if (slice.data == nullptr && !short_path_->PopInto(data)) return false;
+  if (slice.bytes != bytes || !SameTag(slice.tag, TagOf(call))) return AtOnce::kNever;
+  if (slice.data == nullptr && !short_path_->PopInto(data)) return AtOnce::kNo;
   if (slice.data != nullptr) {
     if (bytes > 0) std::memcpy(data, slice.data, bytes);
     short_path_->Pop();
   }
   short_path_->Flush();
-  return true;
+  return AtOnce::kDone;
 }
 
 }  // namespace annulus

@@ -17,6 +17,13 @@ namespace annulus {
 // Links of messages. The runners are created on first use.
 extern const AlgorithmRow kMessageRow;
 
+// Slice size of messages that are lent (InPlace::Lends), in bytes. Others go in slices of DirectSliceBytes, so that
+// both ends copy side by side. A loan is copied once, by the receiver, and each slice costs it a system call. Whoever
+// sends chooses.
+inline size_t LentSliceBytes(const PlanSettings& settings) {
+  return settings.slice_bytes > 0 ? DirectSliceBytes(settings) : settings.largest_slice_bytes;
+}
+
 // Largest message that is sent before its receive is known, in bytes; a larger one is offered first. As much as the
 // slots of a link: larger messages take so long that an offer and its answer cost them little.
 inline size_t EagerBytes(const PlanSettings& settings) {
@@ -48,11 +55,13 @@ enum class MessageForm : uint8_t {
 };
 
 // Channel of messages, which have links of their own.
-inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
-
-// What became of a message that was to move at once: nothing; it has ended; the link has begun it, with a copy of the
-// data or with the user's memory lent, so that it goes on as if started; or it was posted.
-enum class AtOnce : uint8_t { kNo, kDone, kBegun, kPosted };
+inline int MessageChannel(const PlanSettings& settings) {
+  return settings.channels;
+}  // What became of a message that was to move at once: nothing; nothing, and looking again is of no use, since a slice
+   // has
+// come that has to be received properly; it has ended; or the link has begun it, with a copy of the data or with the
+// user's memory lent, so that it goes on as if started.
+enum class AtOnce : uint8_t { kNo, kNever, kDone, kBegun };
 
 class MessageRunner final : public PipelineRunner {
  public:
@@ -66,13 +75,13 @@ class MessageRunner final : public PipelineRunner {
   // identity, as Work::call. Sends or receives the message if that is possible at once; looks for it `polls` times, or
   // less often where a look is a system call. kNo: nothing has happened. Nothing allocates.
   AtOnce SendAtOnce(const Call& call, const std::byte* data, size_t bytes);
-  bool ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
+  AtOnce ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
   // Whether SendAtOnce never returns kBegun for messages of that size.
-  bool SendsWhole(size_t bytes) const { return SendsWhole(endpoint_->limits(), bytes); }
-  static bool SendsWhole(const Limits& limits, size_t bytes) {
-    const bool lends = limits.may_land_in.Has(MemoryKind::kHost);
-    return limits.shares_memory && (lends ? bytes < kLeastLentAtOnceBytes : bytes <= kMostCopiedAtOnceBytes);
-  }
+  bool SendsWhole(size_t bytes) const { return bytes < whole_end_; }
+  static bool SendsWhole(const Limits& limits, size_t bytes) { return bytes < WholeEnd(limits); }
+
+  // Asks the link to lend the first slice of a message in host memory, if it is posted next (InPlace::Lends).
+  bool AsksToLend(const std::byte* data, size_t bytes) const;
 
   bool done() const override { return !flushes_ && PipelineRunner::done(); }
   bool WaitsFor(const Endpoint* endpoint) const override { return flushes_ || PipelineRunner::WaitsFor(endpoint); }
@@ -91,10 +100,17 @@ class MessageRunner final : public PipelineRunner {
   // for 1 KiB where it takes 0.87 otherwise, 4.8 for 32 KiB where it takes 5.1, and the same from 64 KiB on (AMD EPYC,
   // a virtual machine with two cores).
   static constexpr size_t kMostCopiedAtOnceBytes = 32 * 1024;
-  // Messages that are lent at once, if the link lends. Their receives copy them with the queue's lock held.
-  // Loans of 16 KiB took longer than two copies (decision 88).
+  // Messages that are lent at once, if the link lends. Their receives copy them with the queue's lock held, up to 25
+  // us: less than it takes to wake a thread that waits for a turn. Loans of 16 KiB took longer than two copies
+  // (decision 88).
   static constexpr size_t kLeastLentAtOnceBytes = 32 * 1024;
-  static constexpr size_t kMostLentAtOnceBytes = 64 * 1024;
+  static constexpr size_t kMostLentAtOnceBytes = 256 * 1024;
+
+  // SendsWhole for all messages that are smaller, in bytes.
+  static size_t WholeEnd(const Limits& limits) {
+    if (!limits.shares_memory) return 0;
+    return limits.may_land_in.Has(MemoryKind::kHost) ? kLeastLentAtOnceBytes : kMostCopiedAtOnceBytes + 1;
+  }
 
   Tag TagOf(const Call& call) const;
   AtOnce LendAtOnce(const Call& call, const std::byte* data, size_t bytes);
@@ -103,9 +119,12 @@ class MessageRunner final : public PipelineRunner {
   const uint32_t channel_;
   ShortPath* const short_path_;  // Null: messages cannot be moved at once.
   const size_t short_bytes_;     // Largest message that can by a copy, in bytes.
-  const size_t lent_bytes_;      // Largest message that can at all, in bytes.
-  bool flushes_ = false;         // The work was begun at once.
-  Send lent_;                    // The slice of a message that was begun at once by lending it.
+  const size_t lent_slice_bytes_;
+  const size_t lent_bytes_;  // Largest message that can at all, in bytes.
+  const bool shares_memory_;
+  const size_t whole_end_;
+  bool flushes_ = false;  // The work was begun at once.
+  Send lent_;             // The slice of a message that was begun at once by lending it.
   MessageSchedule schedule_;
 };
 

@@ -180,7 +180,7 @@ TEST_F(CallQueueTest, ByPriorityOneThatWaitsLeavesTheTurnToTheProgressThread) {
 TEST_F(CallQueueTest, AMessageKeepsNobodyFromDriving) {
   Request message;
   message.arguments.kind = CollectiveKind::kSend;
-  queue_.AddMessage(&message);
+  queue_.PostMessage(&message);
   EXPECT_TRUE(Turn(&queue_));
   EXPECT_TRUE(queue_.HasMessages());
   queue_.EndMessage(&message, Code::kOk);
@@ -190,13 +190,56 @@ TEST_F(CallQueueTest, AMessageKeepsNobodyFromDriving) {
 
 TEST_F(CallQueueTest, MessagesAreTakenInTheirOrderAndAnEndedOneIsNot) {
   Request messages[4];
-  for (Request& message : messages) queue_.AddMessage(&message);
+  for (Request& message : messages) queue_.PostMessage(&message);
   queue_.EndMessage(&messages[1], Code::kOk);
   EXPECT_EQ(queue_.TakeMessage(), &messages[0]);
   queue_.EndMessage(&messages[0], Code::kOk);
   EXPECT_EQ(queue_.TakeMessage(), &messages[2]);
   EXPECT_EQ(queue_.TakeMessage(), &messages[3]);
   EXPECT_EQ(queue_.TakeMessage(), nullptr);
+  EXPECT_FALSE(queue_.HasMessages());
+}
+
+TEST_F(CallQueueTest, PostedMessagesAreTakenOnInTheirOrder) {
+  const auto message = [](CollectiveKind kind, int peer) {
+    CallArguments arguments;
+    arguments.kind = kind;
+    arguments.root = peer;
+    return arguments;
+  };
+  Request to_one, from_one, to_two, from_any;
+  to_one.arguments = message(CollectiveKind::kSend, 1);
+  from_one.arguments = message(CollectiveKind::kRecv, 1);
+  to_two.arguments = message(CollectiveKind::kSend, 2);
+  from_any.arguments = message(CollectiveKind::kRecv, ANNULUS_ANY_PEER);
+  for (Request* each : {&to_one, &from_one, &to_two, &from_any}) queue_.PostMessage(each);
+  EXPECT_TRUE(queue_.has_posted()->load());
+  {
+    Turn turn(&queue_, Turn::OnlyLock());
+    EXPECT_EQ(turn.FirstPosted(), &to_one);
+    EXPECT_EQ(turn.FirstMessage(), nullptr);
+    EXPECT_FALSE(turn.HasPostedBefore(to_one.arguments, &to_one));
+    EXPECT_FALSE(turn.HasPostedBefore(from_one.arguments, &from_one)) << "the other direction";
+    EXPECT_FALSE(turn.HasPostedBefore(to_two.arguments, &to_two)) << "another peer";
+    EXPECT_TRUE(turn.HasPostedBefore(to_one.arguments, nullptr));
+    EXPECT_TRUE(turn.HasPostedBefore(message(CollectiveKind::kRecv, 3), nullptr)) << "a receive from any peer";
+    EXPECT_FALSE(turn.HasPostedBefore(message(CollectiveKind::kSend, 3), nullptr));
+    turn.RemoveMessage(&from_one);
+    turn.KeepMessage(&to_two, false);
+    EXPECT_FALSE(turn.IsPosted(&to_two));
+    EXPECT_EQ(turn.FirstMessage(), &to_two);
+  }
+  EXPECT_EQ(monitor_.Read(0).messages, 1u);
+  EXPECT_EQ(queue_.FirstPosted(), &to_one);
+  queue_.TakeOnFirst();
+  EXPECT_TRUE(queue_.has_posted()->load());
+  EXPECT_EQ(queue_.FirstPosted(), &from_any);
+  queue_.TakeOnFirst();
+  EXPECT_FALSE(queue_.has_posted()->load());
+  EXPECT_EQ(queue_.FirstPosted(), nullptr);
+  EXPECT_EQ(queue_.TakeMessage(), &to_two);
+  EXPECT_TRUE(queue_.HasMessages());
+  for (Request* each : {&to_one, &from_any}) queue_.EndMessage(each, Code::kOk);
   EXPECT_FALSE(queue_.HasMessages());
 }
 
@@ -305,7 +348,7 @@ TEST_F(CallQueueTest, NothingIsQueuedOnceItStops) {
   queue_.Stop();
   Request request;
   EXPECT_FALSE(queue_.Add(&request));
-  EXPECT_FALSE(queue_.AddMessage(&request));
+  EXPECT_FALSE(queue_.PostMessage(&request));
   EXPECT_FALSE(queue_.HasCalls() || queue_.HasMessages());
 }
 

@@ -5,66 +5,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <memory>
-#include <mutex>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "collectives/engine/messages.h"
-#include "collectives/observe/monitor.h"
+#include "tests/collectives/engine/two_message_rank.h"
 #include "tests/transport/shm/shm_pair.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kBytes = 64 * 1024;
-
-// One of two ranks. All that it is told of a message's end is in `ended`.
-struct OneRank {
-  void Start(int own_rank, std::unique_ptr<Endpoint> endpoint) {
-    rank = own_rank;
-    MessagesConfig config;
-    config.rank = rank;
-    config.nranks = 2;
-    config.links = &links;
-    config.monitor = &monitor;
-    config.timeout = 24 * 3600 * kSecond;
-    config.mu = &mu;
-    config.done = [this](void* cookie, int, int32_t) { ended.push_back(cookie); };
-    links.Add(1 - rank, MessageChannel(config.plan), std::move(endpoint));
-    messages = std::make_unique<Messages>(std::move(config));
-  }
-  Message MessageOf(bool sends, std::vector<std::byte>* data, void* cookie) const {
-    Message message;
-    message.sends = sends;
-    message.peer = 1 - rank;
-    if (sends) {
-      message.input = ConstBuffer(data->data());
-    } else {
-      message.output = Buffer(data->data());
-    }
-    message.count = data->size();
-    message.type = DataType::kInt8;
-    message.cookie = cookie;
-    return message;
-  }
-  void Post(const Message& message) {
-    messages->Reserve(1);
-    messages->Post(message);
-  }
-  void Drive() {
-    bool moved = false;
-    ASSERT_TRUE(messages->Progress(&moved).ok());
-  }
-
-  int rank = 0;
-  Links links{2, 2};
-  Monitor monitor{2};
-  std::mutex mu;
-  std::vector<void*> ended;
-  std::unique_ptr<Messages> messages;
-};
 
 class MessageLoansTest : public testing::Test {
  protected:
@@ -75,7 +26,7 @@ class MessageLoansTest : public testing::Test {
     Exchange();
   }
   void TearDown() override {
-    for (OneRank& each : ranks_) each.links.Close();
+    for (TwoMessageRank& each : ranks_) each.links.Close();
   }
 
   // The first message of a pair makes its peers, and room for others.
@@ -86,12 +37,12 @@ class MessageLoansTest : public testing::Test {
       ranks_[side].Post(ranks_[side].MessageOf(false, &word, &word));
     }
     ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2 && ranks_[1].ended.size() == 2; }));
-    for (OneRank& each : ranks_) each.ended.clear();
+    for (TwoMessageRank& each : ranks_) each.ended.clear();
   }
   bool Await(const std::function<bool()>& over) {
     const Deadline deadline = DeadlineAfter(kContractPatience);
     while (!over() && Now() < deadline) {
-      for (OneRank& each : ranks_) each.Drive();
+      for (TwoMessageRank& each : ranks_) each.Drive();
     }
     return over();
   }
@@ -100,7 +51,7 @@ class MessageLoansTest : public testing::Test {
   Messages& messages(int side) { return *ranks_[side].messages; }
 
   ShmPair pair_;
-  OneRank ranks_[2];
+  TwoMessageRank ranks_[2];
   std::vector<std::byte> out_ = std::vector<std::byte>(kBytes, std::byte{7});
   std::vector<std::byte> in_ = std::vector<std::byte>(kBytes);
 };
@@ -109,7 +60,6 @@ TEST_F(MessageLoansTest, ALoanThatWasReadEndsWithoutBeingDriven) {
   for (int round = 0; round < 20; ++round) {
     ASSERT_EQ(Lend(), AtOnce::kBegun);
     EXPECT_TRUE(messages(0).HasOnlyBegun());
-    EXPECT_FALSE(messages(0).HasOthersThan([](const void*) { return false; }));
     EXPECT_EQ(messages(0).EndBegun(), nullptr) << "nobody has read it yet";
     ASSERT_EQ(Receive(), AtOnce::kDone);
     EXPECT_EQ(in_, out_);
@@ -136,17 +86,34 @@ TEST_F(MessageLoansTest, OneWithOthersBehindItIsDriven) {
   ASSERT_EQ(Lend(), AtOnce::kBegun);
   std::vector<std::byte> word(8);
   ranks_[0].Post(ranks_[0].MessageOf(true, &word, &word));
-  const auto is_own = [&word](const void* cookie) { return cookie == &word; };
-  EXPECT_FALSE(messages(0).HasOthersThan(is_own));
-  EXPECT_TRUE(messages(0).HasOthersThan([](const void*) { return false; }));
+  EXPECT_TRUE(messages(0).HasOnlyBegun());
   ranks_[0].Drive();
-  EXPECT_TRUE(messages(0).HasOthersThan(is_own)) << "it has been taken on";
+  EXPECT_FALSE(messages(0).HasOnlyBegun()) << "it has been taken on";
   ASSERT_EQ(Receive(), AtOnce::kDone);
   EXPECT_EQ(messages(0).EndBegun(), nullptr);
   ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2; }));
   EXPECT_EQ(ranks_[0].ended, (std::vector<void*>{&out_, &word}));
   std::vector<std::byte> got(8);
   ASSERT_EQ(messages(1).MoveAtOnce(ranks_[1].MessageOf(false, &got, nullptr), 1), AtOnce::kDone);
+}
+
+TEST_F(MessageLoansTest, BetweenRanksThatUseTagsALargeOneIsOffered) {
+  std::vector<std::byte> word(8);
+  Message sent = ranks_[0].MessageOf(true, &word, &word);
+  Message received = ranks_[1].MessageOf(false, &word, &word);
+  sent.tag = received.tag = 1;
+  ranks_[0].Post(sent);
+  ranks_[1].Post(received);
+  ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 1 && ranks_[1].ended.size() == 1; }));
+  EXPECT_EQ(Lend(), AtOnce::kNo) << "unasked, it could take the room that others need";
+}
+
+TEST_F(MessageLoansTest, ALookThatFindsAnotherMessageIsTheLast) {
+  std::vector<std::byte> word(8);
+  EXPECT_EQ(Receive(), AtOnce::kNo);
+  ASSERT_EQ(messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &word, nullptr), 0), AtOnce::kDone);
+  EXPECT_EQ(Receive(), AtOnce::kNever);
+  ASSERT_EQ(messages(1).MoveAtOnce(ranks_[1].MessageOf(false, &word, nullptr), 1), AtOnce::kDone);
 }
 
 TEST_F(MessageLoansTest, OneWithAReceiveBesideItIsDriven) {

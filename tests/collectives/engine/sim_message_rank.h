@@ -7,13 +7,13 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "collectives/algorithms/table.h"
 #include "collectives/engine/messages.h"
 #include "collectives/observe/monitor.h"
+#include "tests/collectives/engine/posted_messages.h"
 #include "tests/device/sim_device.h"
 #include "transport/sim/sim_world.h"
 
@@ -37,7 +37,9 @@ class SimMessageRank {
     config.links = links_.get();
     config.monitor = monitor_.get();
     config.timeout = kNever;
-    config.mu = mu_.get();
+    config.has_posted = &posted_->has_any;
+    config.first_posted = [posted = posted_.get()](Message* message) { return posted->First(message); };
+    config.take_on_first = [posted = posted_.get()] { posted->TakeOnFirst(); };
     config.done = std::move(done);
     messages_ = std::make_unique<Messages>(std::move(config));
     world->SetControl(rank, {[](int, std::string) {}, [](int) {}});
@@ -54,10 +56,7 @@ class SimMessageRank {
     return device_.get();
   }
 
-  void Post(const Message& message) {
-    messages_->Reserve(1);
-    messages_->Post(message);
-  }
+  void Post(const Message& message) { posted_->Add(message); }
 
   // Moves what can be moved now, unless the rank is dead or has failed. Returns whether something changed.
   bool Drive() {
@@ -92,7 +91,7 @@ class SimMessageRank {
   std::unique_ptr<DomainQueue> queue_;
   std::unique_ptr<Links> links_;
   std::unique_ptr<Monitor> monitor_;
-  std::unique_ptr<std::mutex> mu_ = std::make_unique<std::mutex>();
+  std::unique_ptr<PostedMessages> posted_ = std::make_unique<PostedMessages>();
   std::unique_ptr<Messages> messages_;
   Status status_;
 };
