@@ -258,7 +258,7 @@ Request* CallQueue::FirstPosted() const {
   return messages_.posted.front();
 }
 
-void CallQueue::TakeOnFirst() {
+void CallQueue::AcceptFirst() {
   const std::lock_guard<std::mutex> lock(mu_);
   Request* const first = messages_.posted.front();
   EraseMessage(first);

@@ -211,9 +211,9 @@ class CallQueue {
   Request* Find(uint64_t number) const;
   // Removes and counts a request that has been driven.
   void Remove(Request* request, Code code);
-  // The first posted message; null when there is none. TakeOnFirst takes it on.
+  // The first posted message; null when there is none. AcceptFirst takes it on.
   Request* FirstPosted() const;
-  void TakeOnFirst();
+  void AcceptFirst();
   // Removes a message from the queue and returns it; null when there is none.
   Request* TakeMessage();
 

@@ -42,7 +42,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       messages_(
           {rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
            setup_->options().timeout_ms * kMillisecond, queue_->has_posted(),
-           [this](Message* message) { return FirstPosted(message); }, [this] { queue_->TakeOnFirst(); },
+           [this](Message* message) { return FirstPosted(message); }, [this] { queue_->AcceptFirst(); },
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       staging_(rank(), nranks()),

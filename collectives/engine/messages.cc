@@ -61,7 +61,7 @@ Status Messages::AcceptPosted() {
       }
       MessagePeer* const peer = from_any ? nullptr : PeerOf(message.peer);
       if (!shared_.pool.Prepare()) return OutOfMemory();
-      config_.take_on_first();
+      config_.accept_first();
       if (from_any) {
         shared_.pool.Add(message, &shared_.any_posted);
         shared_.any_posted.back().order = ++shared_.order;

@@ -34,7 +34,7 @@ struct MessagesConfig {
   // borrowed until it is done or, after a failure, until the links are closed. `has_posted` outlives the object.
   const std::atomic<bool>* has_posted = nullptr;
   std::function<bool(Message* message)> first_posted;
-  std::function<void()> take_on_first;
+  std::function<void()> accept_first;
   // Called when a message has been sent to, or received from, `peer` with that tag; by the driving thread, from within
   // Progress.
   std::function<void(void* cookie, int peer, int32_t tag)> done;

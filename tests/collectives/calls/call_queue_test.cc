@@ -231,10 +231,10 @@ TEST_F(CallQueueTest, PostedMessagesAreTakenOnInTheirOrder) {
   }
   EXPECT_EQ(monitor_.Read(0).messages, 1u);
   EXPECT_EQ(queue_.FirstPosted(), &to_one);
-  queue_.TakeOnFirst();
+  queue_.AcceptFirst();
   EXPECT_TRUE(queue_.has_posted()->load());
   EXPECT_EQ(queue_.FirstPosted(), &from_any);
-  queue_.TakeOnFirst();
+  queue_.AcceptFirst();
   EXPECT_FALSE(queue_.has_posted()->load());
   EXPECT_EQ(queue_.FirstPosted(), nullptr);
   EXPECT_EQ(queue_.TakeMessage(), &to_two);

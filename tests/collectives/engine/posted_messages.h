@@ -15,12 +15,12 @@ struct PostedMessages {
     messages.push_back(message);
     has_any = true;
   }
-  // As MessagesConfig::first_posted and take_on_first.
+  // As MessagesConfig::first_posted and accept_first.
   bool First(Message* message) const {
     if (!messages.empty()) *message = messages.front();
     return !messages.empty();
   }
-  void TakeOnFirst() {
+  void AcceptFirst() {
     messages.pop_front();
     has_any = !messages.empty();
   }

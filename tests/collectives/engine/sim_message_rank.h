@@ -39,7 +39,7 @@ class SimMessageRank {
     config.timeout = kNever;
     config.has_posted = &posted_->has_any;
     config.first_posted = [posted = posted_.get()](Message* message) { return posted->First(message); };
-    config.take_on_first = [posted = posted_.get()] { posted->TakeOnFirst(); };
+    config.accept_first = [posted = posted_.get()] { posted->AcceptFirst(); };
     config.done = std::move(done);
     messages_ = std::make_unique<Messages>(std::move(config));
     world->SetControl(rank, {[](int, std::string) {}, [](int) {}});

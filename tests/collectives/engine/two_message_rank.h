@@ -31,7 +31,7 @@ struct TwoMessageRank {
     config.timeout = 24 * 3600 * kSecond;
     config.has_posted = &posted.has_any;
     config.first_posted = [this](Message* message) { return posted.First(message); };
-    config.take_on_first = [this] { posted.TakeOnFirst(); };
+    config.accept_first = [this] { posted.AcceptFirst(); };
     config.done = [this](void* cookie, int, int32_t) { ended.push_back(cookie); };
     links.Add(1 - rank, MessageChannel(config.plan), std::move(endpoint));
     messages = std::make_unique<Messages>(std::move(config));
