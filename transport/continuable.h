@@ -49,7 +49,7 @@ class Continuable {
   // Whether a device is copying the next one, to where it can be lent: only asking for it tells when it is there.
   virtual bool is_copying() const = 0;
   // The first slice that is being carried has been sent: its request completes.
-  virtual void Carried() = 0;
+  virtual void OnCarried() = 0;
   // Whether slices are to be carried, or are being carried, whose requests have completed; they come before others.
   virtual bool owes_completed() const = 0;
 

@@ -19,11 +19,11 @@ Status ControlJudge::Open(ControlConnections connections) {
         config_.net,
         ControlSession::Handlers{
             [this, rank](MessageType type, std::span<const std::byte> body) { OnMessage(rank, type, body); },
-            [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
+            [this, rank](ControlEnd end, const Status& cause) { OnClosed(rank, end, cause); }});
   }
   if (const int listener = connections.TakeListener(); listener >= 0) {
     const auto expects = [this](int visitor) { return visitor > 0 && !sessions_[visitor]->closed(); };
-    const auto returned = [this](int visitor, SealedFd connection) { Returned(visitor, std::move(connection)); };
+    const auto returned = [this](int visitor, SealedFd connection) { OnReturned(visitor, std::move(connection)); };
     ANNULUS_RETURN_IF_ERROR(config_.net->OpenDoor(listener, expects, returned));
     has_door_ = true;
   }
@@ -141,7 +141,7 @@ bool ControlJudge::OnBody(int rank, MessageType type, ByteReader* in) {
   }
 }
 
-void ControlJudge::Closed(int rank, ControlEnd end, const Status& cause) {
+void ControlJudge::OnClosed(int rank, ControlEnd end, const Status& cause) {
   const bool may_return = has_door_ && (end == ControlEnd::kReset || end == ControlEnd::kSilent);
   if (end == ControlEnd::kProtocol) {
     arbiter_.Broken(rank, cause.message(), config_.net->Now());
@@ -157,7 +157,7 @@ void ControlJudge::Closed(int rank, ControlEnd end, const Status& cause) {
   CheckGone();
 }
 
-void ControlJudge::Returned(int rank, SealedFd connection) {
+void ControlJudge::OnReturned(int rank, SealedFd connection) {
   const Status resumed = sessions_[rank]->Resume(std::move(connection));
   if (!resumed.ok()) return Log(LogLevel::kInfo, 0, "rank %d: %s", rank, resumed.message().c_str());
   Log(LogLevel::kInfo, 0, "rank %d came back over another control connection", rank);

@@ -43,8 +43,8 @@ class ControlJudge : public ControlRole {
   void OnMessage(int rank, MessageType type, std::span<const std::byte> body);
   // Returns false when the body cannot be read.
   bool OnBody(int rank, MessageType type, ByteReader* in);
-  void Closed(int rank, ControlEnd end, const Status& cause);
-  void Returned(int rank, SealedFd connection);
+  void OnClosed(int rank, ControlEnd end, const Status& cause);
+  void OnReturned(int rank, SealedFd connection);
   // `rank` is not coming back.
   void Gone(int rank, int os_errno);
   // Tells all ranks about a loss after the verdict: new communicators that they are making may need that rank.

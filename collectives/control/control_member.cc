@@ -26,9 +26,9 @@ static Verdict OwnLimit(const Status& status) {
 ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
       session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { OnMessage(type, body); },
-                            [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
+                            [this](ControlEnd end, const Status& cause) { OnClosed(end, cause); }}),
       redial_(config.net, {[this](SealedFd connection) { return Connected(std::move(connection)); },
-                           [this] { Refused(); }, [this](const Status& last) { RedialledInVain(last); }}),
+                           [this] { OnRefused(); }, [this](const Status& last) { OnRedialledInVain(last); }}),
       path_check_(config.net->MakeTimer()) {}
 
 Status ControlMember::Open(ControlConnections connections) {
@@ -151,7 +151,7 @@ void ControlMember::OnGoodbye() {
   if (on_gone_) on_gone_();
 }
 
-void ControlMember::Closed(ControlEnd end, const Status& cause) {
+void ControlMember::OnClosed(ControlEnd end, const Status& cause) {
   if (end == ControlEnd::kProtocol) {
     if (!session_.open()) return End(BrokenMessageVerdict(0, cause.message()));
     if (departing_) return;
@@ -178,12 +178,12 @@ bool ControlMember::Connected(SealedFd connection) {
 
 // Rank 0 may have left because it has given this rank up: then all others know that they have lost each other. Before
 // it can have done that, a refusal shows that its process has ended.
-void ControlMember::Refused() {
+void ControlMember::OnRefused() {
   const bool may_be_given_up = config_.net->Now() >= given_up_from_;
   End(may_be_given_up ? LostPathVerdict({config_.rank}) : DeathVerdict(0));
 }
 
-void ControlMember::RedialledInVain(const Status& last) {
+void ControlMember::OnRedialledInVain(const Status& last) {
   if (session_.open()) return;
   if (redial_.awaits_rank_0()) return redial_.Begin(kRedialTime);
   if (IsOutOfDescriptors(last.os_errno())) return End(OwnLimit(last));

@@ -45,17 +45,17 @@ class ControlMember : public ControlRole {
   void OnMessage(MessageType type, std::span<const std::byte> body);
   void OnVerdict(std::span<const std::byte> body);
   void OnGoodbye();
-  void Closed(ControlEnd end, const Status& cause);
+  void OnClosed(ControlEnd end, const Status& cause);
   // While the report or the goodbye has not reached rank 0's host, this rank waits longer, and dials again.
   void BeginWatch();
   void WatchPath();
   bool Connected(SealedFd connection);
   // Nobody listens at rank 0's door, or it expects this rank no more.
-  void Refused();
+  void OnRefused();
   // Says whether rank 0, or the path to it, is silent.
   void NotePath(bool is_silent) const;
   // `last`: why the last attempt failed. A rank 0 that is only slow is dialled again; a call's deadline is the limit.
-  void RedialledInVain(const Status& last);
+  void OnRedialledInVain(const Status& last);
   // There will be no connection to the judge any more, for the reason in `verdict`.
   void End(const Verdict& verdict);
   void Close();

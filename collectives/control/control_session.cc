@@ -50,7 +50,7 @@ void ControlSession::Start(bool resumes) {
   awaits_resume_ = resumes;
   broken_ = false;
   stream_->Start({[this](MessageType type, std::span<const std::byte> body) { OnMessage(type, body); },
-                  [this](const Status& cause) { Ended(cause); }, [this](const std::string& what) { Broken(what); }});
+                  [this](const Status& cause) { OnEnded(cause); }, [this](const std::string& what) { Broken(what); }});
 }
 
 void ControlSession::Send(MessageType type, const std::string& body) {
@@ -105,7 +105,7 @@ bool ControlSession::Confirm(uint64_t received) {
   return true;
 }
 
-void ControlSession::Ended(const Status& cause) {
+void ControlSession::OnEnded(const Status& cause) {
   if (closed_) return;
   ControlEnd end = stream_->was_reset() ? ControlEnd::kReset : ControlEnd::kOrderly;
   // A dial that was given up ends like that: not the end of the process.

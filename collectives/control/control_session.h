@@ -78,7 +78,7 @@ class ControlSession {
   void OnResume(uint64_t received);
   // Forgets the messages that the peer has. Returns false when it cannot have them.
   bool Confirm(uint64_t received);
-  void Ended(const Status& cause);
+  void OnEnded(const Status& cause);
   void Broken(const std::string& what);
 
   ControlNet* const net_;

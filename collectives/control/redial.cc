@@ -38,10 +38,10 @@ void Redial::Stop() {
 
 void Redial::Dial() {
   net_->Dial(door_, dial_time_,
-             [this](const Status& status, SealedFd connection) { Dialled(status, std::move(connection)); });
+             [this](const Status& status, SealedFd connection) { OnDialled(status, std::move(connection)); });
 }
 
-void Redial::Dialled(const Status& status, SealedFd connection) {
+void Redial::OnDialled(const Status& status, SealedFd connection) {
   awaits_rank_0_ = status.code() == Code::kTimeout && status.os_errno() == 0;
   if (status.ok() && handlers_.on_connected(std::move(connection))) {
     connected_at_ = net_->Now();

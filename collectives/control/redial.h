@@ -46,7 +46,7 @@ class Redial {
 
  private:
   void Dial();
-  void Dialled(const Status& status, SealedFd connection);
+  void OnDialled(const Status& status, SealedFd connection);
 
   ControlNet* const net_;
   const Handlers handlers_;

@@ -46,7 +46,7 @@ class MessagePeer final : private SliceNotes {
 
  private:
   uint32_t Next() override { return sender_.NextGrant(); }
-  void Hear(uint32_t note) override { sender_.Granted(note); }
+  void Hear(uint32_t note) override { sender_.OnGrant(note); }
   bool NeedsLink() const { return sender_.busy() || receiver_.needs_link(); }
 
   OffersTaken offers_taken_;

@@ -159,7 +159,7 @@ Status MessageReceiver::ReceiveHead(bool* took) {
     case MessageForm::kOffer:
       return OnNewMessage(call, form, took);
     case MessageForm::kGrant:
-      sender_->Granted(static_cast<uint32_t>(call.sequence));
+      sender_->OnGrant(static_cast<uint32_t>(call.sequence));
       break;
     case MessageForm::kBegin:
       ANNULUS_RETURN_IF_ERROR(BeginOffered(call));

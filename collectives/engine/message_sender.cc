@@ -63,7 +63,7 @@ uint32_t MessageSender::NextGrant() {
   return note;
 }
 
-void MessageSender::Granted(uint32_t number) {
+void MessageSender::OnGrant(uint32_t number) {
   const auto is_it = [number](const QueuedMessage& each) { return NoteOf(each.number) == number; };
   const auto found = std::ranges::find_if(lists_.offered, is_it);
   if (found == lists_.offered.end()) {

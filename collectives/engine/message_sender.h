@@ -44,7 +44,7 @@ class MessageSender {
   // The note for the next slice: a grant, or 0.
   uint32_t NextGrant();
   // The peer has a receive for the message whose number ends like this.
-  void Granted(uint32_t number);
+  void OnGrant(uint32_t number);
 
   // Moves what can be moved, but for the link. Errors: the link's; kProtocol for a grant of what was not offered.
   Status Advance(bool* moved);

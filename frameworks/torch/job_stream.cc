@@ -35,7 +35,7 @@ c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, 
   };
   Queue(comm, end, false);
   Finish();
-  work->Enqueued();
+  work->OnEnqueued();
   return work;
 }
 

@@ -35,7 +35,7 @@ bool Outcome::Wait(std::chrono::milliseconds timeout) {
 StreamWork::StreamWork(About about, const c10::Stream& stream, bool blocks)
     : Work(std::move(about)), stream_(stream), blocks_(blocks), end_(stream.device_type()) {}
 
-void StreamWork::Enqueued() {
+void StreamWork::OnEnqueued() {
   end_.record(stream_);
   future_ = NewFuture();
   future_->markCompleted(c10::IValue(about_.outputs));  // Records an event in the current stream.

@@ -42,7 +42,7 @@ class StreamWork final : public Work {
 
   const std::shared_ptr<Outcome>& outcome() const { return outcome_; }
   // All of the call is in the stream, which is the current one.
-  void Enqueued();
+  void OnEnqueued();
 
   // Whether the result is there.
   bool isCompleted() override;

@@ -145,7 +145,7 @@ bool ResumingEndpoint::FinishCarriers() {
   while (carrying_ > 0 && CarrierAt(0).send.code == Code::kOk) {
     first_carrier_ = (first_carrier_ + 1) % carriers_.size();
     --carrying_;
-    rest_->Carried();
+    rest_->OnCarried();
     any = true;
   }
   return any;

@@ -73,7 +73,7 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
     return connection_.sender().NextToCarry(only_completed, slice);
   }
   bool is_copying() const override { return connection_.sender().is_copying(); }
-  void Carried() override { connection_.sender().Carried(); }
+  void OnCarried() override { connection_.sender().OnCarried(); }
   bool owes_completed() const override { return connection_.sender().owes_completed(); }
   bool has_for_next() const override { return connection_.receiver().has_for_next(); }
   Recv* TakeReceive() override { return connection_.receiver().TakeReceive(); }

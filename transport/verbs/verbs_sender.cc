@@ -340,7 +340,7 @@ Status VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
   return Status();
 }
 
-void VerbsSender::Carried() {
+void VerbsSender::OnCarried() {
   ANNULUS_CHECK(carried_ > 0);
   --carried_;
   if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.DropFirst();

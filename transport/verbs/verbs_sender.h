@@ -85,7 +85,7 @@ class VerbsSender {
   bool BeginCarrying(uint32_t slices);
   Status NextToCarry(bool only_completed, CarriedSlice* slice);
   bool is_copying() const { return copies_.is_under_way(); }
-  void Carried();
+  void OnCarried();
   bool owes_completed() const { return kept_.completed() > 0; }
 
   // Whether sends were posted that are not completed.

@@ -45,7 +45,7 @@ int SimControlPath::Begin() {
   return messages_++;
 }
 
-void SimControlPath::Arrived(int message) { CutAt(message, true); }
+void SimControlPath::OnArrived(int message) { CutAt(message, true); }
 
 void SimControlPath::CutAt(int message, bool after) {
   for (const SimCut& cut : cuts_) {
@@ -89,7 +89,7 @@ void SimControlLine::Pass(int side, std::function<void()> arrive) {
   const int message = path_->Begin();
   end.sent.push_back([this, message, arrive = std::move(arrive)] {
     arrive();
-    path_->Arrived(message);
+    path_->OnArrived(message);
   });
   // Whoever sends over a connection that the other has forgotten is told so, if the path carries the answer.
   if (broken_) return silent() ? ProbeOnceHeard(side) : Tell(side, ControlEnd::kReset, 2 * kMostLatency);

@@ -65,7 +65,7 @@ class SimControlPath {
   bool Garbles() const;
   // For lines: counts a message, and says that it has arrived. Both may cut.
   int Begin();
-  void Arrived(int message);
+  void OnArrived(int message);
 
  private:
   void CutAt(int message, bool after);

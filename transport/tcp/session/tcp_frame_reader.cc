@@ -17,10 +17,10 @@ void TcpFrameReader::MovePayload(bool* moved) {
   if (bytes == 0) return;
   std::memcpy(recv_->data + got_, buffer_.data() + begin_, bytes);
   begin_ += bytes;
-  Arrived(bytes, moved);
+  OnArrived(bytes, moved);
 }
 
-void TcpFrameReader::Arrived(size_t bytes, bool* moved) {
+void TcpFrameReader::OnArrived(size_t bytes, bool* moved) {
   if (checksummed()) crc_ = ExtendCrc32c(crc_, {recv_->data + got_, bytes});
   got_ += static_cast<uint32_t>(bytes);
   if (checksummed()) return;  // Nothing counts as arrived until it is verified.
@@ -55,7 +55,7 @@ void TcpFrameReader::ListRoom(size_t budget, bool whole, IoList* list) {
 
 void TcpFrameReader::Fill(size_t bytes, bool* moved) {
   const size_t direct = std::min(bytes, missing());
-  if (direct > 0) Arrived(direct, moved);
+  if (direct > 0) OnArrived(direct, moved);
   end_ += bytes - direct;
 }
 

@@ -74,7 +74,7 @@ class TcpFrameReader {
 
   bool checksummed() const { return (header_.flags & kFrameChecksummed) != 0; }
   size_t missing() const { return recv_ != nullptr ? header_.bytes - got_ : 0; }
-  void Arrived(size_t bytes, bool* moved);
+  void OnArrived(size_t bytes, bool* moved);
   Status CheckPayload(uint32_t crc) const;
 
   std::vector<std::byte> buffer_;  // Fixed size; [begin_, end_) is in use.
