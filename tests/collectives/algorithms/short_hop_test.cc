@@ -108,7 +108,7 @@ TEST_P(ShortHopTest, ACallThatDiffersOnOneRankIsFoundOut) {
 
 TEST_P(ShortHopTest, ADeadlineEndsARepeat) {
   Tally ended;
-  Cluster(config(300)).Run([&](annulus_comm_t* comm, int rank) {
+  Cluster(config(1000)).Run([&](annulus_comm_t* comm, int rank) {
     Repeat(comm, rank, kRepeats);
     if (rank != 0) {
       const Numbers in = Contribution(rank, kCount, 0);
