@@ -153,7 +153,7 @@ int Main(int argc, char** argv) {
   const bool speaks = !known.ok() || rank == "-1" || rank == "0";
   Options options;
   int exit_code = 0;
-  if (!ParseOptions(argc, argv, speaks, &options, &exit_code)) return exit_code;
+  if (!ParseOptions(argc, argv, speaks, &options, &exit_code)) return perf::Leave(exit_code, speaks);
   if (!known.ok()) return Fail(known, kFailureExit);
   if (rank == "-1") {
     return Fail(Status::Invalid("no launcher started this process; use annulus-run -np 4 fusion MODEL..."), kUsageExit);
@@ -162,7 +162,7 @@ int Main(int argc, char** argv) {
   for (const std::string& path : options.models) {
     std::ifstream file(path);
     const Status read = ReadModel(file, path, &models.emplace_back());
-    if (!read.ok()) return speaks ? Fail(read, kUsageExit) : kUsageExit;
+    if (!read.ok()) return speaks ? Fail(read, kUsageExit) : perf::Leave(kUsageExit, false);
   }
   std::unique_ptr<perf::Group> group;
   if (const Status joined = perf::Group::Join(config, &group); !joined.ok()) return Fail(joined, kFailureExit);

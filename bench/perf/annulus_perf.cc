@@ -117,12 +117,12 @@ int Main(int argc, char** argv) {
   Options options;
   const ParseResult parsed =
       ParseOptions(argc, argv, &options, speaks ? std::cout : silent, speaks ? std::cerr : silent);
-  if (!parsed.run) return parsed.exit_code;
+  if (!parsed.run) return Leave(parsed.exit_code, speaks);
   if (!known.ok()) return Fail(-1, known);
   if (options.ranks > 0) {
     const Status explained = ExplainRanks(options, speaks ? std::cout : silent);
     if (!explained.ok() && speaks) std::cerr << "annulus-perf: " << explained.message() << "\n";
-    return explained.ok() ? 0 : kUsageExit;
+    return Leave(explained.ok() ? 0 : kUsageExit, speaks);
   }
   if (rank == "-1" && size == "-1") RunAlone(&config);
   return Run(std::move(options), config, std::stoi(rank));

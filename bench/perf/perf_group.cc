@@ -3,6 +3,9 @@
 // Threads: see perf_group.h.
 #include "bench/perf/perf_group.h"
 
+#include <chrono>
+#include <thread>
+
 namespace annulus::perf {
 
 Status LastFailure(annulus_status_t status) {
@@ -33,6 +36,12 @@ Status Group::Join(const annulus_config_t& config, std::unique_ptr<Group>* group
   ANNULUS_RETURN_IF_ERROR(joined->Check(annulus_comm_size(joined->comm_, &joined->size_)));
   *group = std::move(joined);
   return Status();
+}
+
+int Leave(int exit_code, bool speaks) {
+  constexpr std::chrono::seconds kMostWait(3);
+  if (exit_code != 0 && !speaks) std::this_thread::sleep_for(kMostWait);
+  return exit_code;
 }
 
 Status ReadSetting(const annulus_config_t& config, const char* name, std::string* value) {
