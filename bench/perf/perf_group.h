@@ -21,9 +21,9 @@ Status LastFailure(annulus_status_t status);
 // Reads the value that a communicator of `config` would have for a setting, as text.
 Status ReadSetting(const annulus_config_t& config, const char* name, std::string* value);
 
-// Returns `exit_code`, with which a rank is about to leave before it has joined the job. Of several ranks that all leave
-// for the same reason one `speaks`; a launcher ends the others as soon as one fails, so the silent ones wait for that,
-// for 3 s at most.
+// Returns `exit_code`, with which a rank is about to leave before it has joined the job. Of several ranks that all
+// leave for the same reason one `speaks`; a launcher ends the others as soon as one fails, so the silent ones wait for
+// that, for 3 s at most.
 int Leave(int exit_code, bool speaks);
 
 class Group {
