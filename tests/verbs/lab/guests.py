@@ -18,12 +18,12 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MEGABYTES = 768  # Memory for each guest.
-CASE_LIMIT_S = 300
-BOOT_LIMIT_S = 240
+CASE_LIMIT_S = 150
+BOOT_LIMIT_S = 120
 
 
 def _die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no guest outlives the thread that runs it.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no guest outlives its test.
 
 
 class Guest:

@@ -12,7 +12,6 @@ Exit status: 0 all passed, 1 some failed, 77 there can be no lab here.
 """
 
 import argparse
-import concurrent.futures
 import os
 import shutil
 import sys
@@ -61,9 +60,7 @@ def main():
     if options.bench:
         return run(booted, cases.bench(folder), measures=True)
     boots = cases.boots(folder, options.only)
-    # Guests wait for a third of the time, for pauses and for lost packets, so two sets of them share the processors.
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        failed = sum(pool.map(lambda together: run(booted, together), boots))
+    failed = sum(run(booted, together) for together in boots)
     passed = sum(len(together) for together in boots) - failed
     if options.counts:
         with open(options.counts, "w", encoding="utf-8") as counts:
