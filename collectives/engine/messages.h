@@ -7,7 +7,7 @@
 // independent of collectives: messages have links of their own.
 //
 // Threads: one at a time, the one that drives the communicator. What is posted lies in a queue of the owner's
-// (MessagesConfig::next_posted), so that a message is posted, or moved at once, within one lock of that.
+// (MessagesConfig::first_posted), so that a message is posted, or moved at once, within one lock of that.
 #pragma once
 
 #include <algorithm>

@@ -35,9 +35,7 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
       short_bytes_(
           std::min({size_t{endpoint->limits().short_bytes}, DirectSliceBytes(settings), kMostCopiedAtOnceBytes})),
       lent_slice_bytes_(LentSliceBytes(settings)),
-      lent_bytes_(WholeEnd(endpoint->limits()) == kLeastLentAtOnceBytes
-                      ? std::min(lent_slice_bytes_, kMostLentAtOnceBytes)
-                      : 0),
+      lent_bytes_(Lends(endpoint->limits()) ? std::min(lent_slice_bytes_, kMostLentAtOnceBytes) : 0),
       shares_memory_(endpoint->limits().shares_memory),
       whole_end_(WholeEnd(endpoint->limits())) {
   pipelines_.emplace_back(MessageChannel(settings), WindowSteps(settings));

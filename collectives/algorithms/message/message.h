@@ -55,12 +55,11 @@ enum class MessageForm : uint8_t {
 };
 
 // Channel of messages, which have links of their own.
-inline int MessageChannel(const PlanSettings& settings) {
-  return settings.channels;
-}  // What became of a message that was to move at once: nothing; nothing, and looking again is of no use, since a slice
-   // has
-// come that has to be received properly; it has ended; or the link has begun it, with a copy of the data or with the
-// user's memory lent, so that it goes on as if started.
+inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
+
+// What became of a message that was to move at once: nothing; nothing, and looking again is of no use, since a slice
+// has come that has to be received properly; it has ended; or the link has begun it, with a copy of the data or with
+// the user's memory lent, so that it goes on as if started.
 enum class AtOnce : uint8_t { kNo, kNever, kDone, kBegun };
 
 class MessageRunner final : public PipelineRunner {
@@ -73,7 +72,7 @@ class MessageRunner final : public PipelineRunner {
 
   // Short cut in place of Start, for `bytes` in host memory over a link that has a short path. `call` is the message's
   // identity, as Work::call. Sends or receives the message if that is possible at once; looks for it `polls` times, or
-  // less often where a look is a system call. kNo: nothing has happened. Nothing allocates.
+  // less often where a look is a system call. kNo and kNever: nothing has happened. Nothing allocates.
   AtOnce SendAtOnce(const Call& call, const std::byte* data, size_t bytes);
   AtOnce ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
   // Whether SendAtOnce never returns kBegun for messages of that size.
@@ -106,10 +105,11 @@ class MessageRunner final : public PipelineRunner {
   static constexpr size_t kLeastLentAtOnceBytes = 32 * 1024;
   static constexpr size_t kMostLentAtOnceBytes = 256 * 1024;
 
+  static bool Lends(const Limits& limits) { return limits.shares_memory && limits.may_land_in.Has(MemoryKind::kHost); }
   // SendsWhole for all messages that are smaller, in bytes.
   static size_t WholeEnd(const Limits& limits) {
     if (!limits.shares_memory) return 0;
-    return limits.may_land_in.Has(MemoryKind::kHost) ? kLeastLentAtOnceBytes : kMostCopiedAtOnceBytes + 1;
+    return Lends(limits) ? kLeastLentAtOnceBytes : kMostCopiedAtOnceBytes + 1;
   }
 
   Tag TagOf(const Call& call) const;
