@@ -168,8 +168,6 @@ class Dispatcher {
   bool EndAnyBegun(CallQueue::Turn* turn, int polls);
   // Whether a wait looks for messages of that peer and size: it shares memory, and they may be one slice.
   bool LooksFor(int peer, size_t bytes) const;
-  // Whether a message to be sent is over once it has moved at once.
-  bool SendsWhole(const Message& message) const;
   // A short form of the checks of a message. False for some rare good ones too.
   bool IsGoodMessage(const CallArguments& given) const;
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what

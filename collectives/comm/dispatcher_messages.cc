@@ -38,7 +38,7 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   for (;; --looks) {
     CallQueue::Turn turn(queue_);
     if (!turn || failures_->ended()) return std::nullopt;
-    if (message.sends && !SendsWhole(message)) return SendAtOnce(&turn, given);
+    if (message.sends && !messages_.SendsWhole(message.peer, BytesOf(message))) return SendAtOnce(&turn, given);
     const AtOnce moved = MoveFirst(&turn, given, message, MessagePolls());
     EndBegun(&turn, 1);
     if (moved == AtOnce::kDone) return EndAtOnce(&turn, given);
@@ -73,7 +73,7 @@ std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArgu
     return requests_->Release(request).code();
   }
   requests_->Forget(request);
-  if (moved == AtOnce::kNo) return std::nullopt;
+  if (moved != AtOnce::kDone) return std::nullopt;
   turn->EndCall(given, Code::kOk);
   return Code::kOk;
 }
@@ -108,11 +108,6 @@ bool Dispatcher::LooksFor(int peer, size_t bytes) const {
   if (endpoint == nullptr || !endpoint->limits().shares_memory) return false;
   const bool lends = endpoint->limits().may_land_in.Has(MemoryKind::kHost);
   return bytes <= (lends ? kMostLentBytesLookedFor : kMostBytesLookedFor);
-}
-
-bool Dispatcher::SendsWhole(const Message& message) const {
-  const Endpoint* const endpoint = setup_->links().At(message.peer, MessageChannel(setup_->plan()));
-  return endpoint != nullptr && MessageRunner::SendsWhole(endpoint->limits(), BytesOf(message));
 }
 
 bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
@@ -157,9 +152,13 @@ bool Dispatcher::StartSend(CallQueue::Turn* turn, Request* request) {
   message.cookie = request;
   message.timeout = given.timeout();
   const AtOnce moved = MoveFirst(turn, given, message, 0);
-  if (moved == AtOnce::kDone) turn->CountMessage(given);
-  if (moved == AtOnce::kBegun) turn->KeepMessage(request, true);
-  if (moved == AtOnce::kNo) turn->PostMessage(request);
+  if (moved == AtOnce::kDone) {
+    turn->CountMessage(given);
+  } else if (moved == AtOnce::kBegun) {
+    turn->KeepMessage(request, true);
+  } else {
+    turn->PostMessage(request);
+  }
   return moved == AtOnce::kDone;
 }
 

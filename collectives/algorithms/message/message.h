@@ -77,7 +77,6 @@ class MessageRunner final : public PipelineRunner {
   AtOnce ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
   // Whether SendAtOnce never returns kBegun for messages of that size.
   bool SendsWhole(size_t bytes) const { return bytes < whole_end_; }
-  static bool SendsWhole(const Limits& limits, size_t bytes) { return bytes < WholeEnd(limits); }
 
   // Asks the link to lend the first slice of a message in host memory, if it is posted next (InPlace::Lends).
   bool AsksToLend(const std::byte* data, size_t bytes) const;
