@@ -65,8 +65,14 @@ class Hosts(unittest.TestCase):
     def sessions(self, host):
         """The processes of sshd that serve connections to `host`, not the one that listens."""
         namespace = os.stat(f"/run/netns/{host.name}").st_ino
+
+        def lives_there(pid):
+            try:
+                return os.stat(f"/proc/{pid}/ns/net").st_ino == namespace
+            except FileNotFoundError:  # It has ended meanwhile.
+                return False
         return [pid for pid, words in lab.processes(lambda words, _: bool(words) and words[0].startswith("sshd: root")).items()
-                if os.stat(f"/proc/{pid}/ns/net").st_ino == namespace]
+                if lives_there(pid)]
 
 
 class Success(Hosts):
