@@ -11,10 +11,12 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/faults/far_path.h"
 #include "tests/faults/hosts.h"
 #include "tests/faults/siege.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -53,6 +55,10 @@ Nanoseconds TimeOfACalmStart(int nranks, const char* transport) {
 
 // The parameter: strangers that are silent ("flood"), or of which each says the beginning of a handshake, or a whole
 // hello ("babble").
+constexpr const char* kFlood = "flood";
+constexpr const char* kBabble = "babble";
+
+// Beside both kinds.
 class FloodTest : public testing::TestWithParam<const char*> {
  protected:
   // A job of kRanks that is at work, or waits for Go, and a flood. All ranks do what `arguments` say, but `special`.
@@ -113,6 +119,10 @@ class FloodTest : public testing::TestWithParam<const char*> {
   int connections_ = 0;
 };
 
+// Beside that kind; in ./test soak beside both.
+class SilentFloodTest : public FloodTest {};
+class BabbleTest : public FloodTest {};
+
 TEST_P(FloodTest, RanksStartBesideIt) {
   constexpr int kManyRanks = 8;
   for (const char* transport : {"tcp", "shm"}) {
@@ -156,38 +166,34 @@ TEST_P(FloodTest, ARankThatIsSlowToSayItsHelloGetsIn) {
   siege_->ExpectWorkAndEnd(kRanks);
 }
 
-// Returns how long two ranks took to name a third one that never came.
-Nanoseconds TimeToMissARank(const char* stray) {
+TEST_P(SilentFloodTest, MissingRankIsNamedInTimeBesideIt) {
+  constexpr Nanoseconds kLimit = 3 * kSecond;
   Siege siege(3, "tcp");
   const Nanoseconds start = Now();
-  for (int rank = 0; rank < 2; ++rank) siege.Start(rank, {{"ANNULUS_CONNECT_TIMEOUT_MS", "3000"}});
-  Child* flood = stray == nullptr ? nullptr : siege.Send(stray);
+  for (int rank = 0; rank < 2; ++rank) {
+    siege.Start(rank, {{"ANNULUS_CONNECT_TIMEOUT_MS", std::to_string(kLimit / kMillisecond)}});
+  }
+  Child* const flood = siege.Send(GetParam());
   for (int rank = 0; rank < 2; ++rank) {
     Child& worker = siege.ranks().worker(rank);
     EXPECT_EQ(worker.ExitStatus(Now() + kPatience), 1) << worker.output();
     EXPECT_NE(worker.After("create").find("rank 2 did not arrive"), std::string::npos) << worker.output();
   }
   const Nanoseconds took = Now() - start;
-  if (flood != nullptr) flood->CloseInput();
-  return took;
+  flood->CloseInput();
+  std::printf("%s: a missing rank was named after %.2f s, of %.2f s that it has\n", GetParam(), Seconds(took),
+              Seconds(kLimit));
+  EXPECT_LT(took, kLimit + kMostDelay);
 }
 
-TEST_P(FloodTest, MissingRankIsNamedInTimeBesideIt) {
-  static const Nanoseconds usual = TimeToMissARank(nullptr);
-  const Nanoseconds beside = TimeToMissARank(GetParam());
-  std::printf("%s: a missing rank was named after %.2f s, otherwise after %.2f s\n", GetParam(), Seconds(beside),
-              Seconds(usual));
-  EXPECT_LT(beside, usual + kMostDelay);
-}
-
-TEST_P(FloodTest, ACollectiveKeepsItsDeadlineBesideIt) {
+TEST_P(BabbleTest, ACollectiveKeepsItsDeadlineBesideIt) {
   constexpr Nanoseconds kDeadline = 3 * kSecond;
   Begin({{"ANNULUS_TIMEOUT_MS", std::to_string(kDeadline / kMillisecond)}, {"FAULT_AWAITS_INPUT", "1"}}, {"loop"}, 2,
         {"idle"});
   ExpectVerdict(2, ANNULUS_TIMEOUT, Go(), kDeadline + kVerdict);
 }
 
-TEST_P(FloodTest, ADeathIsNamedInTimeBesideIt) {
+TEST_P(SilentFloodTest, ADeathIsNamedInTimeBesideIt) {
   for (const int culprit : {2, 0}) {
     Begin({}, {"loop"});
     const Nanoseconds since = Now();
@@ -196,7 +202,7 @@ TEST_P(FloodTest, ADeathIsNamedInTimeBesideIt) {
   }
 }
 
-TEST_P(FloodTest, ADeathDuringASplitIsNamedInTimeBesideIt) {
+TEST_P(BabbleTest, ADeathDuringASplitIsNamedInTimeBesideIt) {
   Begin({{"FAULT_AWAITS_INPUT", "1"}}, {"dup"}, 3, {"vanish"});
   Go();
   Child& dying = siege_->ranks().worker(3);
@@ -207,7 +213,7 @@ TEST_P(FloodTest, ADeathDuringASplitIsNamedInTimeBesideIt) {
 }
 
 // The strangers come to the doors of the new communicators too, while these are open.
-TEST_P(FloodTest, SplitsTakeSecondsBesideIt) {
+TEST_P(SilentFloodTest, SplitsTakeSecondsBesideIt) {
   Begin({{"FAULT_AWAITS_INPUT", "1"}}, {"splits", "0"}, 3, {"splits", "1"});
   Go();
   Nanoseconds longest = 0;
@@ -222,7 +228,7 @@ TEST_P(FloodTest, SplitsTakeSecondsBesideIt) {
 }
 
 // Rank 0 waits 1.5 s for a rank whose connection was reset. It comes back through the door that the flood is at.
-TEST_P(FloodTest, AControlConnectionIsMadeAgainBesideIt) {
+TEST_P(BabbleTest, AControlConnectionIsMadeAgainBesideIt) {
   std::string why;
   const std::unique_ptr<Hosts> hosts = Hosts::Create(&why);
   if (hosts == nullptr) GTEST_SKIP() << why;
@@ -241,8 +247,17 @@ TEST_P(FloodTest, AControlConnectionIsMadeAgainBesideIt) {
   siege_->ExpectWorkAndEnd(kRanks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, FloodTest, testing::Values("flood", "babble"),
-                         [](const auto& info) { return std::string(info.param); });
+std::string NameOf(const testing::TestParamInfo<const char*>& info) { return info.param; }
+
+// `in_quick` alone, or in ./test soak both.
+std::vector<const char*> KindsFrom(const char* in_quick) {
+  if (Rounds(1, 2) == 1) return {in_quick};
+  return {kFlood, kBabble};
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FloodTest, testing::Values(kFlood, kBabble), NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, SilentFloodTest, testing::ValuesIn(KindsFrom(kFlood)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, BabbleTest, testing::ValuesIn(KindsFrom(kBabble)), NameOf);
 
 }  // namespace
 }  // namespace annulus

@@ -78,6 +78,7 @@ std::vector<SocketCutter::End> SocketCutter::Ends() const {
       end.own_port = static_cast<uint32_t>(std::stoul(end.from.substr(end.from.find(':') + 1), nullptr, 16));
       ends.push_back(std::move(end));
     }
+    if (!ends.empty()) break;  // Links have one family, and the kernel takes milliseconds for such a list.
   }
   return ends;
 }

@@ -28,7 +28,7 @@ class SocketCutter {
   SocketCutter(const SocketCutter&) = delete;
   SocketCutter& operator=(const SocketCutter&) = delete;
 
-  // The ends of all connections.
+  // The ends of all connections; of those by IPv6 only where there are no others.
   std::vector<End> Ends() const;
   // Resets that connection, from that end. Returns whether it was still there.
   bool Cut(const End& end);
