@@ -69,6 +69,8 @@ static void CallMessages(const PeerCase* work, annulus_type_t type, void* send, 
   annulus_request_t *received, *sent;
   if (to < 0) return;
   if (work->kind == kPeerSendrecv) {
+    Need(annulus_sendrecv(comm, send, work->count, to, recv, work->count, from, type));
+  } else if (work->kind == kPeerIsendrecv) {
     Need(annulus_recv_async(comm, recv, work->count, type, from, &received));
     Need(annulus_send_async(comm, send, work->count, type, to, &sent));
     Finish(received);
@@ -104,6 +106,7 @@ void PeerCall(const PeerCase* work, void* send, void* recv) {
     case kPeerPingpong:
     case kPeerIpingpong:
     case kPeerSendrecv:
+    case kPeerIsendrecv:
       CallMessages(work, type, send, recv);
       break;
     default:

@@ -62,6 +62,8 @@ static void CallMessages(const PeerCase* work, void* send, void* recv) {
   MPI_Request requests[2];
   if (to < 0) return;
   if (work->kind == kPeerSendrecv) {
+    MPI_Sendrecv(send, count, MPI_FLOAT, to, 0, recv, count, MPI_FLOAT, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  } else if (work->kind == kPeerIsendrecv) {
     MPI_Irecv(recv, count, MPI_FLOAT, from, 0, MPI_COMM_WORLD, &requests[0]);
     MPI_Isend(send, count, MPI_FLOAT, to, 0, MPI_COMM_WORLD, &requests[1]);
     MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
@@ -100,6 +102,7 @@ void PeerCall(const PeerCase* work, void* send, void* recv) {
     case kPeerPingpong:
     case kPeerIpingpong:
     case kPeerSendrecv:
+    case kPeerIsendrecv:
       CallMessages(work, send, recv);
       break;
     default:

@@ -19,7 +19,8 @@ typedef enum PeerKind {
   kPeerIallreduce, /* Started, then waited for. */
   kPeerPingpong,   /* Ranks 0 and 1, 2 and 3 ...: a blocking message to the odd one, and one back. */
   kPeerIpingpong,  /* The same, each message started and waited for. */
-  kPeerSendrecv,   /* To the next rank, from the previous one; both started, then both waited for. */
+  kPeerSendrecv,   /* To the next rank, from the previous one, in one blocking call. */
+  kPeerIsendrecv,  /* The same; both messages started, then both waited for. */
   kPeerKinds
 } PeerKind;
 typedef enum PeerType { kPeerFloat32, kPeerBfloat16, kPeerFloat16, kPeerTypes } PeerType;

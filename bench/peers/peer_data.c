@@ -21,15 +21,17 @@ size_t PeerLargerCount(const PeerCase* work, int size) {
   return split ? work->count * (size_t)size : work->count;
 }
 
-int PeerIsMessages(PeerKind kind) { return kind == kPeerPingpong || kind == kPeerIpingpong || kind == kPeerSendrecv; }
+static int PassesAround(PeerKind kind) { return kind == kPeerSendrecv || kind == kPeerIsendrecv; }
+
+int PeerIsMessages(PeerKind kind) { return kind == kPeerPingpong || kind == kPeerIpingpong || PassesAround(kind); }
 
 int PeerReceiver(PeerKind kind, int rank, int size) {
-  if (kind == kPeerSendrecv) return (rank + 1) % size;
+  if (PassesAround(kind)) return (rank + 1) % size;
   return (rank ^ 1) < size ? rank ^ 1 : -1;
 }
 
 int PeerSender(PeerKind kind, int rank, int size) {
-  return kind == kPeerSendrecv ? (rank + size - 1) % size : PeerReceiver(kind, rank, size);
+  return PassesAround(kind) ? (rank + size - 1) % size : PeerReceiver(kind, rank, size);
 }
 
 /* bfloat16 holds every whole number up to 256, float16 up to 2048. */
@@ -128,7 +130,8 @@ size_t PeerCountWrong(const PeerCase* work, int rank, int size, const void* recv
       return wrong;
     case kPeerPingpong:
     case kPeerIpingpong:
-    case kPeerSendrecv: {
+    case kPeerSendrecv:
+    case kPeerIsendrecv: {
       const int sender = PeerSender(work->kind, rank, size);
       const Pattern sent = MakePattern(work->type, size, 1, sender);
       return sender < 0 ? 0 : CountDifferent(&sent, 0, work->count, from);

@@ -10,7 +10,7 @@ import time
 
 import numpy
 
-KINDS = {0: "allreduce", 4: "iallreduce", 5: "pingpong", 7: "sendrecv"}  # As rounds.KINDS.
+KINDS = {0: "allreduce", 4: "iallreduce", 5: "pingpong", 7: "sendrecv", 8: "isendrecv"}  # As rounds.KINDS.
 PERIOD = 251
 
 
@@ -28,6 +28,9 @@ class Annulus:
         self.comm.allreduce_async(send, out=recv).wait()
 
     def sendrecv(self, send, recv):
+        self.comm.sendrecv(send, (self.rank + 1) % self.size, recv, (self.rank - 1) % self.size)
+
+    def isendrecv(self, send, recv):
         received = self.comm.recv_async(recv, (self.rank - 1) % self.size)
         sent = self.comm.send_async(send, (self.rank + 1) % self.size)
         received.wait()
@@ -54,6 +57,9 @@ class Mpi4py:
         self.comm.Iallreduce(send, recv).Wait()
 
     def sendrecv(self, send, recv):
+        self.comm.Sendrecv(send, (self.rank + 1) % self.size, 0, recv, (self.rank - 1) % self.size)
+
+    def isendrecv(self, send, recv):
         received = self.comm.Irecv(recv, (self.rank - 1) % self.size)
         sent = self.comm.Isend(send, (self.rank + 1) % self.size)
         received.Wait()
@@ -82,7 +88,7 @@ class Session:
         rank, size = self.package.rank, self.package.size
         if kind == "pingpong":
             return self.given(rank ^ 1) if rank ^ 1 < size else numpy.zeros_like(self.recv)
-        if kind == "sendrecv":
+        if kind in ("sendrecv", "isendrecv"):
             return self.given((rank - 1) % size)
         return sum(self.given(each) for each in range(size))
 

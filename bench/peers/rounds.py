@@ -8,9 +8,9 @@ from jobs import JobFailed
 from machine import Load, label, place
 
 KINDS = {"allreduce": 0, "broadcast": 1, "reduce_scatter": 2, "allgather": 3, "iallreduce": 4, "pingpong": 5,
-         "ipingpong": 6, "sendrecv": 7}
+         "ipingpong": 6, "sendrecv": 7, "isendrecv": 8}
 # Which have no form in place.
-MESSAGES = ("pingpong", "ipingpong", "sendrecv")
+MESSAGES = ("pingpong", "ipingpong", "sendrecv", "isendrecv")
 TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
 LARGEST_ITERATIONS = 1_000_000
 # How long a single reading of the clock should at least be in an estimate.

@@ -9,7 +9,7 @@ def bus_factor(collective, ranks):
         return 2 * (ranks - 1) / ranks
     if collective in ("pingpong", "ipingpong"):
         return 2.0  # There and back.
-    return 1.0 if collective in ("broadcast", "sendrecv") else (ranks - 1) / ranks
+    return 1.0 if collective in ("broadcast", "sendrecv", "isendrecv") else (ranks - 1) / ranks
 
 
 def _best(results, groups, own_us):

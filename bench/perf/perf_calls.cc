@@ -172,9 +172,8 @@ annulus_status_t CallPass::MakeAll() {
 annulus_status_t CallPass::MakeOne(const CallBuffers& buffers) {
   if (spec_.kind == Kind::kPingpong) return Bounce(buffers);
   if (spec_.kind != Kind::kSendrecv) return Block(group_.comm(), spec_, buffers);
-  const annulus_status_t status = Finish(Start(buffers));
-  requests_.clear();
-  return status;
+  return annulus_sendrecv(group_.comm(), buffers.send, spec_.count, receiver_, buffers.recv, spec_.count, sender_,
+                          spec_.type);
 }
 
 annulus_status_t CallPass::Bounce(const CallBuffers& buffers) const {

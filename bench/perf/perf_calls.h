@@ -20,7 +20,7 @@
 namespace annulus::perf {
 
 enum class Mode {
-  kBlocking,  // One call after the other. sendrecv has no blocking form; its two messages are waited for each time.
+  kBlocking,  // One call after the other.
   kAsync,     // All are started, then waited for.
   kGroup,     // All in one annulus_submit, and one wait.
 };

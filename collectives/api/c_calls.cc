@@ -213,6 +213,21 @@ annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const Ca
   });
 }
 
+annulus_status_t annulus::c_api::Exchange(annulus_comm_t* comm, const CallArguments& send, const CallArguments& recv) {
+  if (comm == nullptr) return Reject("comm is null");
+  return Guarded([&] {
+    if (Unwrap(comm)->SendsBefore(send, recv)) [[likely]]
+      return Run(comm, recv);
+    const CallArguments both[] = {send, recv};
+    annulus_request_t* request = nullptr;
+    annulus_status_t status = Submit(comm, both, &request);
+    if (status != ANNULUS_OK) return status;
+    status = annulus_request_wait(request, -1);
+    annulus_request_free(request);
+    return status;
+  });
+}
+
 annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
   if (comm == nullptr || call == nullptr) return Reject(comm == nullptr ? "comm is null" : "call is null");
   return Guarded([&] {

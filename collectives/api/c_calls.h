@@ -42,4 +42,7 @@ annulus_status_t Refuse(annulus_comm_t* comm, const Status& status, std::span<co
 // `request` may be null.
 annulus_status_t Submit(annulus_comm_t* comm, std::span<const CallArguments> calls, annulus_request_t** request);
 
+// Makes both calls, which are messages, and returns when both have ended.
+annulus_status_t Exchange(annulus_comm_t* comm, const CallArguments& send, const CallArguments& recv);
+
 }  // namespace annulus::c_api

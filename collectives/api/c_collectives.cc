@@ -241,6 +241,12 @@ annulus_status_t annulus_recv(annulus_comm_t* comm, void* recvbuf, size_t count,
   return Run(comm, WithRoot(Make(CollectiveKind::kRecv, nullptr, recvbuf, count, type), peer));
 }
 
+annulus_status_t annulus_sendrecv(annulus_comm_t* comm, const void* sendbuf, size_t sendcount, int dest, void* recvbuf,
+                                  size_t recvcount, int source, annulus_type_t type) {
+  return annulus::c_api::Exchange(comm, WithRoot(Make(CollectiveKind::kSend, sendbuf, nullptr, sendcount, type), dest),
+                                  WithRoot(Make(CollectiveKind::kRecv, nullptr, recvbuf, recvcount, type), source));
+}
+
 annulus_status_t annulus_recv_async(annulus_comm_t* comm, void* recvbuf, size_t count, annulus_type_t type, int peer,
                                     annulus_request_t** request) {
   return Submit(comm, WithRoot(Make(CollectiveKind::kRecv, nullptr, recvbuf, count, type), peer), request);

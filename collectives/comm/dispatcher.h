@@ -47,7 +47,10 @@ class Dispatcher {
   // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
   // proceed at once, which takes a microsecond or two. Does nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given);
-  // The same in two steps, each within one lock. The first queues such a call, or moves or queues a few messages.
+  // The same for the first of two messages that are made together: sends a small one at once, if the receive is good
+  // too. Then only that is left.
+  bool SendsBefore(const CallArguments& send, const CallArguments& recv);
+  // RunAgain in two steps, each within one lock. The first queues such a call, or moves or queues a few messages.
   // `handle`, if not null, is where the user's pointer for the request's handle is, which is set before a callback may
   // look at it. Returns whether it did; if not, the pointer is undefined.
   bool SubmitAgain(std::span<const CallArguments> group, void* handle) {

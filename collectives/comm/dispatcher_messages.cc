@@ -47,6 +47,16 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   }
 }
 
+bool Dispatcher::SendsBefore(const CallArguments& send, const CallArguments& recv) {
+  if (!IsGoodMessage(send) || !IsGoodMessage(recv)) return false;
+  const Message message = MessageOf(send);
+  CallQueue::Turn turn(queue_);
+  if (!turn || failures_->ended() || !messages_.SendsWhole(message.peer, BytesOf(message))) return false;
+  if (MoveFirst(&turn, send, message, 0) != AtOnce::kDone) return false;
+  turn.EndCall(send, Code::kOk);
+  return true;
+}
+
 AtOnce Dispatcher::MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls) {
   const bool others_posted = turn->FirstPosted() != nullptr;
   if (others_posted && turn->HasPostedBefore(given, nullptr)) return AtOnce::kNo;

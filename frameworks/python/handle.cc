@@ -129,17 +129,17 @@ void Handle::Run(const Call& described) {
   if (closed()) throw Failure::Closed();
   const auto work = std::make_shared<Work>();
   const annulus_call_t call = Complete(described, work.get());
-  annulus_request_t* const request = Begin(call);
+  annulus_request_t* const request = Begin({&call, 1});
   if (request != nullptr) GoOn(work, request);
 }
 
-annulus_request_t* Handle::Begin(const annulus_call_t& call) {
+annulus_request_t* Handle::Begin(std::span<const annulus_call_t> calls) {
   Reap();
   const WithoutGil without_gil;
   const std::shared_lock<std::shared_mutex> using_it = Use();
   if (!using_it || closed()) throw Failure::Closed();
   annulus_request_t* request = nullptr;
-  annulus_status_t status = annulus_submit(comm_, &call, 1, &request);
+  annulus_status_t status = annulus_submit(comm_, calls.data(), calls.size(), &request);
   if (status != ANNULUS_OK) throw Failure::OfThread(status);
   status = annulus_request_wait(request, kSignalCheckMs);
   if (status == ANNULUS_IN_PROGRESS) return request;

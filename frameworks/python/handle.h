@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,8 +80,9 @@ class Handle {
   // Queues a call and waits for it, as Start and Wait do, in one step. Throws the call's Failure.
   void Run(const Call& described);
 
-  // The same for a call of plain arrays. Returns false for others, and nothing is queued. Throws the call's Failure.
-  bool RunPlain(const CallOptions& options, const PlainCall& plain);
+  // The same for a call of plain arrays, or two as a group. Returns false for others, and nothing is queued. Throws the
+  // call's Failure.
+  bool RunPlain(const CallOptions& options, std::span<const PlainCall> plain);
 
   // The asynchronous form of it, in handle_plain.cc, which fills in *plain, and its wait, as Wait. DropPlain: nobody
   // holds it any more; the library goes on with it.
@@ -124,9 +126,9 @@ class Handle {
   // How long a signal such as Ctrl-C may go unseen.
   static constexpr int64_t kSignalCheckMs = 50;
 
-  // Queues `call`, and waits for it for as long as signals may wait. Returns null if it has ended then, else its
-  // request. Throws the call's Failure.
-  annulus_request_t* Begin(const annulus_call_t& call);
+  // Queues a call or a group, and waits for it for as long as signals may wait. Returns null if it has ended then, else
+  // its request. Throws the call's Failure.
+  annulus_request_t* Begin(std::span<const annulus_call_t> calls);
   // The rest of the wait, for `work` that has the arrays.
   void GoOn(const std::shared_ptr<Work>& work, annulus_request_t* request);
   // Waits for *plain, which is no Work, and frees its request if it has ended well. Returns ANNULUS_ABORTED where the

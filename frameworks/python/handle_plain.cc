@@ -1,9 +1,11 @@
 // The calls of Handle on plain arrays.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <shared_mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,29 +18,32 @@ namespace py = pybind11;
 
 namespace {
 
-constexpr size_t kMostArrays = 2;
+constexpr size_t kMostArrays = 2;    // Of a call.
+constexpr size_t kMostTogether = 2;  // Calls that run as a group.
 
 }  // namespace
 
-bool Handle::RunPlain(const CallOptions& options, const PlainCall& plain) {
-  if (!options.done.is_none()) return false;
+bool Handle::RunPlain(const CallOptions& options, std::span<const PlainCall> plain) {
+  if (!options.done.is_none() || plain.size() > kMostTogether) return false;
   CheckNotInReduction();
   if (closed()) throw Failure::Closed();
-  PlainArrays arrays;
-  annulus_call_t call{};
-  if (!arrays.Describe(plain, size_, &call)) return false;
-  SetOptions(options, &call);
-  annulus_request_t* const request = Begin(call);
+  std::array<PlainArrays, kMostTogether> arrays;
+  std::array<annulus_call_t, kMostTogether> calls{};
+  for (size_t i = 0; i < plain.size(); ++i) {
+    if (!arrays[i].Describe(plain[i], size_, &calls[i])) return false;
+    SetOptions(options, &calls[i]);
+  }
+  annulus_request_t* const request = Begin(std::span(calls).first(plain.size()));
   if (request == nullptr) return true;
   std::shared_ptr<Work> work;
   try {
     work = std::make_shared<Work>();
-    work->arrays.reserve(kMostArrays);
+    work->arrays.reserve(kMostArrays * plain.size());
   } catch (const std::bad_alloc&) {
     Forget(request);  // Waits for it: the library uses the arrays.
     throw;
   }
-  arrays.MoveTo(&work->arrays);
+  for (PlainArrays& each : arrays) each.MoveTo(&work->arrays);
   GoOn(work, request);
   return true;
 }

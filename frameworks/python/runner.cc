@@ -106,7 +106,7 @@ PyObject* Do(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make
 PyObject* RunMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   const Parts& parts = PartsOf(self);
   return Do(self, given, count, [&](const PlainCall& call, PyObject* result) -> PyObject* {
-    if (!parts.handle->RunPlain(*parts.options, call)) return nullptr;
+    if (!parts.handle->RunPlain(*parts.options, {&call, 1})) return nullptr;
     return Py_NewRef(result == given[2] ? Py_True : result);
   });
 }
@@ -136,6 +136,34 @@ PyObject* Group(const Parts& parts, PyObject* const* given) {
   }
   if (group.empty()) return nullptr;
   return StartGroup(RequestType(parts), parts.handle, *parts.options, group, results.ptr());
+}
+
+// Whether the arguments send, dest, recv, source and tag are those of two plain messages, which have ended then.
+bool Exchange(const Parts& parts, PyObject* const* given) {
+  const Shared& shared = *parts.shared;
+  PlainCall both[] = {{ANNULUS_CALL_SEND, nullptr, nullptr}, {ANNULUS_CALL_RECV, nullptr, nullptr}};
+  auto& [send, recv] = both;
+  if (!ArrayOf(given[0], shared, &send.send) || !ArrayOf(given[2], shared, &recv.recv)) return false;
+  if (send.send == nullptr || recv.recv == nullptr) return false;
+  int tag = 0;
+  if (!NumberOf(given[1], shared.operations, &send.number) || !NumberOf(given[3], shared.operations, &recv.number) ||
+      !NumberOf(given[4], shared.operations, &tag))
+    return false;
+  send.tag = recv.tag = tag;
+  return parts.handle->RunPlain(*parts.options, both);
+}
+
+PyObject* ExchangeMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  if (count != 5) {
+    PyErr_SetString(PyExc_TypeError, "exchange takes send, dest, recv, source and tag");
+    return nullptr;
+  }
+  try {
+    return Py_NewRef(Exchange(PartsOf(self), given) ? Py_True : Py_None);
+  } catch (...) {
+    RaiseHandled();
+    return nullptr;
+  }
 }
 
 PyObject* GroupMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
@@ -172,6 +200,8 @@ void DefineRunner(py::module_* module, const py::dict& operations) {
   static PyMethodDef methods[] = {
       {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&RunMethod)), METH_FASTCALL, nullptr},
       {"start", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&StartMethod)), METH_FASTCALL, nullptr},
+      {"exchange", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&ExchangeMethod)), METH_FASTCALL,
+       nullptr},
       {"group", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&GroupMethod)), METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {

@@ -25,7 +25,7 @@ ROW_FIELDS = {"comparison", "collective", "form", "bytes", "label", "rounds", "r
               "best_peer", "limits"}
 RESULT_FIELDS = {"group", "median_us", "min_us", "max_us", "rounds", "busbw_gb_per_s"}
 # What each build supports, in place of a library's own word for it.
-STARTED = {"iallreduce", "pingpong", "ipingpong", "sendrecv"}
+STARTED = {"iallreduce", "pingpong", "ipingpong", "sendrecv", "isendrecv"}
 WITHOUT = {"gloo": {"reduce_scatter", *STARTED}, "limit": STARTED}
 
 

@@ -237,6 +237,33 @@ def messages(dtype):
     pyannulus.send(mine, right, tag=9) if RANK % 2 == 1 else None
     same(request.wait(), of_rank(left, np.float64, (100,)), dtype)
     assert (later.source, later.tag) == (left, 9)
+    exchanges(dtype, mine, right, left)
+
+
+def exchanges(dtype, mine, right, left):
+    expected = of_rank(left, np.float64, (100,))
+    for tag in (0, 5):
+        into = np.zeros(100, dtype)
+        assert pyannulus.sendrecv(mine, right, into, left, tag=tag) is into
+        same(into, expected, dtype)
+    # Parts of different sizes; large enough to wait for their receives.
+    large = np.full(300000 + RANK, RANK, np.int64)
+    into = np.zeros(300000 + left, np.int64)
+    assert (pyannulus.sendrecv_async(large, right, into, left).wait() == left).all()
+    assert (pyannulus.with_options(label="pass").sendrecv(large, right, np.zeros_like(into), left) == left).all()
+    with pyannulus.group() as group:
+        first = group.sendrecv_async(mine, right, np.zeros(100, dtype), left)
+    same(first.wait(), expected, dtype)
+    # Where one part is refused, neither is made.
+    for words, call in (("contiguous", lambda: pyannulus.sendrecv(mine, right, np.zeros((100, 2), dtype)[:, 0], left)),
+                        ("99", lambda: pyannulus.sendrecv(mine, right, into, 99))):
+        try:
+            call()
+        except (pyannulus.InvalidArgument, ValueError) as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError("a wrong exchange was accepted")
+    same(pyannulus.sendrecv(mine, right, np.zeros(100, dtype), left), expected, dtype)
 
 
 def shapes():

@@ -62,6 +62,9 @@ def every_kind(dtype, rows, ran):
                 ran(_core.SEND, mine + mine.dtype.type(tag), None, NEXT, tag)
             if PREVIOUS == sender:
                 assert (ran(_core.RECV, None, arrived, PREVIOUS, tag) == PREVIOUS + 1 + tag).all()
+            if SIZE > 1:
+                assert comm._exchanged(mine + mine.dtype.type(tag), NEXT, arrived, PREVIOUS, tag) is True
+                assert (arrived == PREVIOUS + 1 + tag).all()
     ran(_core.BARRIER, None, None, 0)
 
 
@@ -112,7 +115,11 @@ for what, odd in ODD.items():
         if recv is not None:
             declined(kind, send, odd, number, what)
     declined(_core.BROADCAST, odd, odd, 0, what)
+    for send, recv in ((odd, good.copy()), (good, odd)):
+        assert comm._exchanged(send, NEXT, recv, PREVIOUS, 0) is None, what
     assert comm._begun_group([good, odd], False, "sum") is None and comm._begun_group([odd], True, "sum") is None
+for send, recv in ((good, frozen), (None, good), (good, None)):
+    assert comm._exchanged(send, NEXT, recv, PREVIOUS, 0) is None
 for kind, (send, recv, number) in FITS.items():
     if recv is not None:
         declined(kind, send, frozen, number, "read-only")

@@ -8,7 +8,7 @@ import rules_rooms
 from source import classes, functions, includes, namespace_types
 
 MOST_FILE_LINES = 400
-LONGER_FILES = {"collectives/annulus.h": 750}  # Users include one header.
+LONGER_FILES = {"collectives/annulus.h": 760}  # Users include one header.
 MOST_FUNCTION_LINES = 70
 MOST_DATA_MEMBERS = 15
 

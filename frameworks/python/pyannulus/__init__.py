@@ -31,8 +31,8 @@ __all__ = [
     "counters", "device", "empty", "finalize", "gather", "gather_async", "gatherv", "gatherv_async", "group", "init",
     "is_initialized", "local_rank", "local_size", "memory", "premul_sum", "rank", "recv", "recv_async", "reduce",
     "reduce_async", "reduce_scatter", "reduce_scatter_async", "reduce_scatterv", "reduce_scatterv_async",
-    "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async", "send", "send_async", "size", "verdict",
-    "with_options", "world",
+    "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async", "send", "send_async", "sendrecv", "sendrecv_async",
+    "size", "verdict", "with_options", "world",
 ]
 
 _world: Optional[Communicator] = None
@@ -255,6 +255,14 @@ def recv(array: Array, peer: Optional[int] = None, tag: Optional[int] = 0, recei
 def recv_async(array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
                received: Optional[Received] = None) -> Request[Array]:
     return world().recv_async(array, peer, tag, received)
+
+
+def sendrecv(array: Array, dest: int, into: Array, source: int, tag: int = 0) -> Array:
+    return world().sendrecv(array, dest, into, source, tag)
+
+
+def sendrecv_async(array: Array, dest: int, into: Array, source: int, tag: int = 0) -> Request[Array]:
+    return world().sendrecv_async(array, dest, into, source, tag)
 
 
 def barrier() -> None:

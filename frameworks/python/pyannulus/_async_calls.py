@@ -214,6 +214,13 @@ class AsyncCalls:
         wanted = _ANY if tag is None else tag
         return self._start(self._calls.recv(given, given.size, number, source, wanted, received), array)
 
+    def sendrecv_async(self, array: Array, dest: int, into: Array, source: int, tag: int = 0) -> "Request[Array]":
+        given, number = _arrays.take(self._use, array, "array")
+        target, target_number = _arrays.take(self._use, into, "into")
+        _arrays.check_writable(target, "into")
+        return self._start_all([self._calls.send(given, given.size, number, dest, tag),
+                                self._calls.recv(target, target.size, target_number, source, tag, None)], into, "")
+
     def barrier_async(self) -> "Request[None]":
         begun: "Optional[Request[None]]" = self._begun(BARRIER, None, None, 0)
         return begun if begun is not None else self._start(self._calls.barrier(), None)

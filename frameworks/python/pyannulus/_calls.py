@@ -26,9 +26,11 @@ class Calls(AsyncCalls):
         self._now._collect(core, calls, stream)
         # Make or queue a call in one step where its arrays are plain; others get a closer look, which explains errors.
         self._ran: Callable[..., Any] = not_plain
+        self._exchanged: Callable[..., Any] = not_plain
         if stream is None:
             runner = _core.runner(core, calls, Started)
-            self._ran, self._begun, self._begun_group = runner.run, runner.start, runner.group
+            self._ran, self._exchanged = runner.run, runner.exchange
+            self._begun, self._begun_group = runner.start, runner.group
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
                      done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
@@ -142,6 +144,14 @@ class Calls(AsyncCalls):
             return array
         return self._blocking.recv_async(array, peer, tag, received).wait()
 
+    def sendrecv(self, array: Array, dest: int, into: Array, source: int, tag: int = 0) -> Array:
+        """Sends the array to rank `dest` and fills `into` with what rank `source` sends, both at once and with that tag;
+        returns `into`. Ranks that exchange arrays need not agree on who sends first. When either part is refused, neither
+        is made."""
+        if self._exchanged(array, dest, into, source, tag):
+            return into
+        return self._blocking.sendrecv_async(array, dest, into, source, tag).wait()
+
     def barrier(self) -> None:
         """Returns once every rank has called it."""
         if not self._ran(BARRIER, None, None, 0):
@@ -175,7 +185,7 @@ class Group(Calls):
     def __init__(self, calls: Calls) -> None:  # pylint: disable=super-init-not-called
         self._collect(calls._core, calls._calls, calls._use.stream)
         self._now = None
-        self._ran = not_plain
+        self._ran = self._exchanged = not_plain
         self._members: List[_core.Call] = []
         self._requests: List["Queued[object]"] = []
 

@@ -47,7 +47,7 @@ TEST(MessagesAtOnceTest, TakeNoRequestAndAllocateNothing) {
   config.nranks = 2;
   config.transport = "shm";
   Cluster(config).Run([](annulus_comm_t* comm, int rank) {
-    std::vector<float> values(1000, 1);
+    std::vector<float> values(1000, 1), arrived(1000);
     const auto pass = [&] {
       for (size_t count : {size_t{0}, size_t{2}, size_t{1000}}) {
         if (rank == 0) {
@@ -58,6 +58,9 @@ TEST(MessagesAtOnceTest, TakeNoRequestAndAllocateNothing) {
           ASSERT_EQ(annulus_recv(comm, values.data(), count, ANNULUS_FLOAT32, 0), ANNULUS_OK);
         }
         ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+        ASSERT_EQ(
+            annulus_sendrecv(comm, values.data(), count, 1 - rank, arrived.data(), count, 1 - rank, ANNULUS_FLOAT32),
+            ANNULUS_OK);
       }
     };
     for (int i = 0; i < 3; ++i) pass();
