@@ -588,8 +588,8 @@ ANNULUS_API annulus_status_t annulus_recv(annulus_comm_t* comm, void* recvbuf, s
                                           int peer);
 
 /* Sends to rank `dest` and receives from rank `source`, both at once: ranks that exchange messages, or pass them around
- * a ring, need not agree on who sends first. The peers may use other functions for their part. The buffers must not
- * overlap. When either part is refused, neither is made.
+ * a ring, need not agree on who sends first. Neither may be this rank. The peers may use other functions for their
+ * part. The buffers must not overlap. When either part is refused, neither is made.
  *   Shapes:    sendbuf holds sendcount elements, recvbuf recvcount. */
 ANNULUS_API annulus_status_t annulus_sendrecv(annulus_comm_t* comm, const void* sendbuf, size_t sendcount, int dest,
                                               void* recvbuf, size_t recvcount, int source, annulus_type_t type);

@@ -218,13 +218,9 @@ annulus_status_t annulus::c_api::Exchange(annulus_comm_t* comm, const CallArgume
   return Guarded([&] {
     if (Unwrap(comm)->SendsBefore(send, recv)) [[likely]]
       return Run(comm, recv);
-    const CallArguments both[] = {send, recv};
-    annulus_request_t* request = nullptr;
-    annulus_status_t status = Submit(comm, both, &request);
-    if (status != ANNULUS_OK) return status;
-    status = annulus_request_wait(request, -1);
-    annulus_request_free(request);
-    return status;
+    bool blames_recv = false;
+    const Status status = Unwrap(comm)->RunExchange(send, recv, &blames_recv);
+    return Outcome(Unwrap(comm), status, blames_recv ? recv.kind : send.kind);
   });
 }
 

@@ -183,6 +183,12 @@ Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   return CheckOverlap(a, extent);
 }
 
+bool AreApart(const CallArguments& send, const CallArguments& recv) {
+  const size_t send_bytes = send.count * TypeBytes(send.type), recv_bytes = recv.count * TypeBytes(recv.type);
+  const uintptr_t from = reinterpret_cast<uintptr_t>(send.sendbuf), to = reinterpret_cast<uintptr_t>(recv.recvbuf);
+  return send_bytes == 0 || recv_bytes == 0 || from + send_bytes <= to || to + recv_bytes <= from;
+}
+
 void ForgetUnused(CallArguments* arguments, int rank, int nranks) {
   Extent extent;
   if (arguments->kind != CollectiveKind::kBarrier) {

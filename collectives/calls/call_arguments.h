@@ -76,6 +76,9 @@ inline bool HasGoodBuffers(const CallArguments& allreduce) {
          (distance == 0 || distance >= bytes);
 }
 
+// Whether the buffers of a send and of a receive, which are valid, do not overlap.
+bool AreApart(const CallArguments& send, const CallArguments& recv);
+
 // Makes buffers null that this rank does not use: what a user left there may be no valid pointer any more.
 void ForgetUnused(CallArguments* arguments, int rank, int nranks);
 

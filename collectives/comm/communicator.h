@@ -118,6 +118,8 @@ class Communicator {
   Status Run(const CallArguments& given) { return AgreesFirst({&given, 1}) ? RunAgreed(given) : RunNow(given); }
   // The same without an agreement before it, and with the verdict's message and the rank at fault.
   Status RunInWords(const CallArguments& given);
+  // Runs a send and a receive together, and returns the outcome of both. *blames_recv: a refusal is about the receive.
+  Status RunExchange(const CallArguments& send, const CallArguments& recv, bool* blames_recv);
 
   // Queues one call or a group of them, all or none. Allreduces of a group that share a type and operation are queued
   // as one. `give`, if not null, gets the request before anything is queued; the request is done when all calls are,

@@ -182,10 +182,7 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
     const AtOnce moved = LookForMessages(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
     if (moved == AtOnce::kDone) return Code::kOk;
-    if (timeout_ms == 0 || moved == AtOnce::kNever || ++looks >= MessageLooksFor(turn, *request) ||
-        !driver_.MayLookAgain())
-      return std::nullopt;
-    if (HasOthersPosted(turn, *request) || queue_->IsWanted()) return std::nullopt;
+    if (timeout_ms == 0 || moved == AtOnce::kNever || !MayLookOn(turn, *request, ++looks)) return std::nullopt;
   }
 }
 

@@ -7,6 +7,7 @@
 // the user has the communicator. The members that move data belong to the thread that has the turn (call_queue.h).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -50,6 +51,9 @@ class Dispatcher {
   // The same for the first of two messages that are made together: sends a small one at once, if the receive is good
   // too. Then only that is left.
   bool SendsBefore(const CallArguments& send, const CallArguments& recv);
+  // Has both driven, a send and a receive, and returns when both have ended, as Run.
+  using Exchange = std::array<CallArguments, 2>;
+  Status RunExchange(const Exchange& calls);
   // RunAgain in two steps, each within one lock. The first queues such a call, or moves or queues a few messages.
   // `handle`, if not null, is where the user's pointer for the request's handle is, which is set before a callback may
   // look at it. Returns whether it did; if not, the pointer is undefined.
@@ -147,6 +151,13 @@ class Dispatcher {
   }
   // Sends it at once if that is possible, else queues it. Returns whether it has ended; the caller marks it as done.
   bool StartSend(CallQueue::Turn* turn, Request* request);
+  // RunExchange's parts: starts both within one lock, and looks for the end of one as WaitAgain does.
+  bool StartsBoth(Request* send, Request* recv);
+  void LookFor(Request* request);
+  // Whether a wait that has looked so often for the request, without success, should look again at once.
+  bool MayLookOn(const CallQueue::Turn& turn, const Request& request, int looks) const;
+  // Sends a message of those arguments that is not queued, if that is over at once.
+  bool MovesFirst(CallQueue::Turn* turn, const CallArguments& given);
   // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
   AtOnce MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls);
   // The same for a request that may be posted. One that has ended has left the queue.

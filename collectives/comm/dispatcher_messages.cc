@@ -47,14 +47,8 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   }
 }
 
-bool Dispatcher::SendsBefore(const CallArguments& send, const CallArguments& recv) {
-  if (!IsGoodMessage(send) || !IsGoodMessage(recv)) return false;
-  const Message message = MessageOf(send);
-  CallQueue::Turn turn(queue_);
-  if (!turn || failures_->ended() || !messages_.SendsWhole(message.peer, BytesOf(message))) return false;
-  if (MoveFirst(&turn, send, message, 0) != AtOnce::kDone) return false;
-  turn.EndCall(send, Code::kOk);
-  return true;
+bool Dispatcher::MovesFirst(CallQueue::Turn* turn, const CallArguments& given) {
+  return MoveFirst(turn, given, MessageOf(given), 0) == AtOnce::kDone;
 }
 
 AtOnce Dispatcher::MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls) {
@@ -225,6 +219,11 @@ int Dispatcher::MessageLooksFor(const CallQueue::Turn& turn, const Request& requ
     }
   }
   return most;
+}
+
+bool Dispatcher::MayLookOn(const CallQueue::Turn& turn, const Request& request, int looks) const {
+  return looks < MessageLooksFor(turn, request) && driver_.MayLookAgain() && !HasOthersPosted(turn, request) &&
+         !queue_->IsWanted();
 }
 
 bool Dispatcher::HasOthersPosted(const CallQueue::Turn& turn, const Request& request) {

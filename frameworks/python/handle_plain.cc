@@ -21,6 +21,13 @@ namespace {
 constexpr size_t kMostArrays = 2;    // Of a call.
 constexpr size_t kMostTogether = 2;  // Calls that run as a group.
 
+// Whether what `send` reads overlaps with what `recv` writes.
+bool Overlap(const annulus_call_t& send, const annulus_call_t& recv) {
+  const auto from = reinterpret_cast<uintptr_t>(send.sendbuf), to = reinterpret_cast<uintptr_t>(recv.recvbuf);
+  return from < to + recv.count * annulus_type_bytes(recv.type) &&
+         to < from + send.count * annulus_type_bytes(send.type);
+}
+
 }  // namespace
 
 bool Handle::RunPlain(const CallOptions& options, std::span<const PlainCall> plain) {
@@ -33,6 +40,7 @@ bool Handle::RunPlain(const CallOptions& options, std::span<const PlainCall> pla
     if (!arrays[i].Describe(plain[i], size_, &calls[i])) return false;
     SetOptions(options, &calls[i]);
   }
+  if (plain.size() > 1 && Overlap(calls[0], calls[1])) return false;
   annulus_request_t* const request = Begin(std::span(calls).first(plain.size()));
   if (request == nullptr) return true;
   std::shared_ptr<Work> work;

@@ -256,7 +256,10 @@ def exchanges(dtype, mine, right, left):
     same(first.wait(), expected, dtype)
     # Where one part is refused, neither is made.
     for words, call in (("contiguous", lambda: pyannulus.sendrecv(mine, right, np.zeros((100, 2), dtype)[:, 0], left)),
-                        ("99", lambda: pyannulus.sendrecv(mine, right, into, 99))):
+                        ("99", lambda: pyannulus.sendrecv(mine, right, into, 99)),
+                        ("source is -1", lambda: pyannulus.sendrecv(mine, right, into, -1)),
+                        ("overlap", lambda: pyannulus.sendrecv(mine, right, mine, left)),
+                        ("overlap", lambda: pyannulus.sendrecv(large, right, large[1:], left))):
         try:
             call()
         except (pyannulus.InvalidArgument, ValueError) as error:

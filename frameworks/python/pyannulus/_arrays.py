@@ -78,6 +78,19 @@ def check_writable(array: View, what: str) -> None:
         raise ValueError(f"{what} is read-only")
 
 
+def _range(array: View) -> Tuple[int, int]:
+    begin = array.address if isinstance(array, _foreign.View) else array.ctypes.data
+    return begin, begin + memoryview(array).nbytes  # type: ignore[arg-type]
+
+
+def check_apart(array: View, into: View) -> None:
+    """Of an exchange, which has no form in place."""
+    begin, end = _range(array)
+    first, last = _range(into)
+    if begin < last and first < end and begin < end and first < last:
+        raise ValueError("array and into overlap")
+
+
 def _name(number: int) -> str:
     return next(name for name, known in _core.TYPES.items() if known == number)
 

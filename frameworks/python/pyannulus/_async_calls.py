@@ -218,6 +218,9 @@ class AsyncCalls:
         given, number = _arrays.take(self._use, array, "array")
         target, target_number = _arrays.take(self._use, into, "into")
         _arrays.check_writable(target, "into")
+        _arrays.check_apart(given, target)
+        if source < 0:
+            raise ValueError(f"source is {source}; allowed: 0 to {self.size - 1}")
         return self._start_all([self._calls.send(given, given.size, number, dest, tag),
                                 self._calls.recv(target, target.size, target_number, source, tag, None)], into, "")
 

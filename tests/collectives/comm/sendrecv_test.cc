@@ -110,9 +110,9 @@ TEST_P(SendrecvTest, WhereOnePartIsRefusedNeitherIsMade) {
                                 static_cast<annulus_type_t>(type));
       };
       EXPECT_EQ(refused(2, peer, ANNULUS_INT32), ANNULUS_INVALID_ARGUMENT);
-      EXPECT_NE(LastMessage().find("2"), std::string::npos) << LastMessage();
+      EXPECT_NE(LastMessage().find("the part sent to dest: peer is 2"), std::string::npos) << LastMessage();
       EXPECT_EQ(refused(peer, 5, ANNULUS_INT32), ANNULUS_INVALID_ARGUMENT);
-      EXPECT_NE(LastMessage().find("5"), std::string::npos) << LastMessage();
+      EXPECT_NE(LastMessage().find("the part received from source: peer is 5"), std::string::npos) << LastMessage();
       EXPECT_EQ(refused(peer, -1, ANNULUS_INT32), ANNULUS_INVALID_ARGUMENT);
       EXPECT_EQ(refused(rank, peer, ANNULUS_INT32), ANNULUS_INVALID_ARGUMENT);
       EXPECT_EQ(refused(peer, rank, ANNULUS_INT32), ANNULUS_INVALID_ARGUMENT);
@@ -127,6 +127,48 @@ TEST_P(SendrecvTest, WhereOnePartIsRefusedNeitherIsMade) {
       EXPECT_EQ(arrived[0], 7 + round);
     }
   });
+}
+
+// Small ones would work by the copy that the link makes first.
+TEST_P(SendrecvTest, BuffersThatOverlapAreRefused) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    const int peer = 1 - rank;
+    for (const size_t count : {size_t{1}, size_t{16384}}) {
+      std::vector<int> values(2 * count), arrived(count);
+      for (int round = 0; round < 2; ++round) {
+        const auto exchange = [&](int* from, size_t sent, int* to, size_t received) {
+          return annulus_sendrecv(comm, from, sent, peer, to, received, peer, ANNULUS_INT32);
+        };
+        EXPECT_EQ(exchange(values.data(), count, values.data(), count), ANNULUS_INVALID_ARGUMENT);
+        EXPECT_NE(LastMessage().find("overlap"), std::string::npos) << LastMessage();
+        EXPECT_EQ(exchange(values.data(), count + 1, values.data() + count, count), ANNULUS_INVALID_ARGUMENT);
+        EXPECT_EQ(exchange(values.data(), count, values.data() + count, count), ANNULUS_OK);
+        EXPECT_EQ(exchange(values.data() + count, count, values.data(), count), ANNULUS_OK);
+        EXPECT_EQ(exchange(values.data(), 0, values.data(), 0), ANNULUS_OK);
+      }
+    }
+  });
+}
+
+// Over other ways: calls by priority, calls that are compared, a limit of memory, no spinning.
+TEST_P(SendrecvTest, GoesWithEverySetting) {
+  for (int way = 0; way < 4; ++way) {
+    SCOPED_TRACE(way);
+    ClusterConfig config = Config(3);
+    config.priorities = way == 0 ? 1 : 0;
+    config.check_calls = way == 1 ? 1 : 0;
+    config.memory_bytes = way == 2 ? 200'000'000 : 0;
+    config.spin_us = way == 3 ? 0 : -1;
+    Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+      for (const size_t count : {size_t{2}, size_t{16384}, size_t{300000}}) {
+        for (int round = 0; round < 3; ++round) {
+          std::vector<int> arrived(count, -1);
+          ASSERT_EQ(Exchange(comm, Values(count, rank + round), (rank + 1) % 3, &arrived, (rank + 2) % 3), ANNULUS_OK);
+          ASSERT_EQ(arrived, Values(count, (rank + 2) % 3 + round));
+        }
+      }
+    });
+  }
 }
 
 TEST_P(SendrecvTest, DifferentCountsEndInOneVerdict) {
