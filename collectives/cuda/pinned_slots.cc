@@ -17,16 +17,15 @@ PinnedSlots::Range PagesOf(const std::byte* slots, size_t bytes) {
 
 }  // namespace
 
-// Marks pages and gives the lock back, as long as it lives.
+// Marks pages and gives the mutex back, as long as it lives.
 class PinnedSlots::Change {
  public:
-  Change(PinnedSlots* slots, Pages* pages, std::unique_lock<std::mutex>* lock)
-      : slots_(slots), pages_(pages), lock_(lock) {
+  Change(PinnedSlots* slots, Pages* pages) : slots_(slots), pages_(pages) {
     pages_->state = State::kChanging;
-    lock_->unlock();
+    slots_->mutex_.unlock();
   }
   ~Change() {
-    lock_->lock();
+    slots_->mutex_.lock();
     pages_->state = becomes;
     slots_->version_.fetch_add(1, std::memory_order_release);
     slots_->changed_.notify_all();
@@ -39,7 +38,6 @@ class PinnedSlots::Change {
  private:
   PinnedSlots* const slots_;
   Pages* const pages_;
-  std::unique_lock<std::mutex>* const lock_;
 };
 
 PinnedSlots::AllPages::iterator PinnedSlots::Before(const std::byte* memory) {
@@ -67,7 +65,7 @@ void PinnedSlots::Add(const std::byte* slots, size_t bytes) {
   }
   Pages* const pages = &pages_[begin];
   *pages = {.bytes = size, .users = 1};
-  if (device_ != nullptr) Pin(begin, pages, &lock);
+  if (device_ != nullptr) Pin(begin, pages);
 }
 
 void PinnedSlots::Remove(const std::byte* slots, size_t bytes) {
@@ -80,18 +78,18 @@ void PinnedSlots::Remove(const std::byte* slots, size_t bytes) {
   const auto found = Before(begin);
   if (found == pages_.end() || begin + size > found->first + found->second.bytes || --found->second.users > 0) return;
   changed_.wait(lock, [found] { return found->second.state != State::kChanging; });
-  if (found->second.state == State::kPinned) Unpin(found->first, &found->second, &lock);
+  if (found->second.state == State::kPinned) Unpin(found->first, &found->second);
   pages_.erase(found);
   changed_.notify_all();
 }
 
-void PinnedSlots::Pin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock) {
+void PinnedSlots::Pin(const std::byte* begin, Pages* pages) {
   const CudaDevice& device = *device_;
   const size_t bytes = pages->bytes;
   const cuda::Driver& driver = device.driver();
   Status status;
   {
-    Change change(this, pages, lock);
+    Change change(this, pages);
     const cuda::ScopedContext scope(driver, device.context());
     status = scope.status();
     if (status.ok()) {
@@ -107,9 +105,9 @@ void PinnedSlots::Pin(const std::byte* begin, Pages* pages, std::unique_lock<std
   Log(LogLevel::kWarn, -1, "%s", not_pinned_.c_str());
 }
 
-void PinnedSlots::Unpin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock) {
+void PinnedSlots::Unpin(const std::byte* begin, Pages* pages) {
   const CudaDevice& device = *device_;
-  const Change change(this, pages, lock);
+  const Change change(this, pages);
   const cuda::ScopedContext scope(device.driver(), device.context());
   // With its context the pinning is gone too.
   if (scope.status().ok()) device.driver()->MemHostUnregister(const_cast<std::byte*>(begin));
@@ -130,14 +128,14 @@ void PinnedSlots::PinFor(const CudaDevice& device) {
   const End end{this};  // With the lock.
   // Those that come meanwhile are pinned by whoever adds them. Those that are being pinned stay.
   for (auto& [begin, pages] : pages_) {
-    if (pages.state == State::kPlain && pages.users > 0) Pin(begin, &pages, &lock);
+    if (pages.state == State::kPlain && pages.users > 0) Pin(begin, &pages);
   }
 }
 
 void PinnedSlots::ForgetDevice() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (auto& [begin, pages] : pages_) {
-    if (pages.state == State::kPinned) Unpin(begin, &pages, &lock);
+    if (pages.state == State::kPinned) Unpin(begin, &pages);
   }
   device_ = nullptr;
 }

@@ -57,9 +57,9 @@ class PinnedSlots {
 
   // The last ones that begin at `memory` or before.
   AllPages::iterator Before(const std::byte* memory);
-  // Give the lock back meanwhile.
-  void Pin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock);
-  void Unpin(const std::byte* begin, Pages* pages, std::unique_lock<std::mutex>* lock);
+  // With mutex_ held, which they give back while the driver works.
+  void Pin(const std::byte* begin, Pages* pages);
+  void Unpin(const std::byte* begin, Pages* pages);
 
   mutable std::mutex mutex_;         // Not held while the driver is called.
   std::condition_variable changed_;  // Some pages are kChanging no more, or pins_all_ has ended.
