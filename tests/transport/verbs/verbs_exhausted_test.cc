@@ -290,8 +290,11 @@ TEST_F(VerbsExhaustedTest, APollThatFailsEndsTheLink) {
 TEST_F(VerbsExhaustedTest, AnEndWhoseQueueFailedIsClosedAtOnce) {
   const auto link = OpenLink();
   ASSERT_NE(link, nullptr);
+  SimulatedVerbs::SetMachine({.slow_device = 0});
   Send send;
   ASSERT_NO_FATAL_FAILURE(PostOne(link->end(0), &send));
+  bool moved = false;
+  ASSERT_TRUE(link->end(0).Progress(&moved).ok());
   SimulatedVerbs::SetMachine({.poll_error = -1});
   const Nanoseconds begin = Now();
   CloseWholly(link->end(0));
