@@ -166,7 +166,9 @@ void VerbsEndpoint::BeginStopping() {
   } else if (connection_.CauseIsKnown()) {
     why = connection_.FailureText();
   } else {
-    why = PeerName() + " stopped: " + VerbsStatusText(static_cast<ibv_wc_status>(stream_->stop()->failure));
+    // Where its device failed as a whole, no request of it has.
+    const auto failure = static_cast<ibv_wc_status>(stream_->stop()->failure);
+    why = PeerName() + " stopped: " + VerbsStatusText(failure == IBV_WC_SUCCESS ? IBV_WC_FATAL_ERR : failure);
   }
   stopping_.Begin(static_cast<uint32_t>(connection_.failure()), std::move(why));
 }

@@ -93,6 +93,17 @@ class ResumeFailureTest : public ::testing::Test {
       ASSERT_TRUE(end(1).Progress(&moved).ok());
     }
   }
+  // Drives both ends until they have gone on over TCP. Returns whether they have.
+  bool BothGoOn() {
+    const auto goes_on = [this](int side) { return end(side).stats().reconnects > 0; };
+    for (const Deadline give_up = DeadlineAfter(kContractPatience); !(goes_on(0) && goes_on(1)) && Now() < give_up;) {
+      bool moved = false;
+      for (const int side : {0, 1}) {
+        if (!end(side).Progress(&moved).ok()) return false;
+      }
+    }
+    return goes_on(0) && goes_on(1);
+  }
   void AwaitClose(int side) {
     const Deadline give_up = DeadlineAfter(kContractPatience);
     while (!end(side).Close() && Now() < give_up) sched_yield();
@@ -260,12 +271,20 @@ TEST_F(ResumeFailureTest, ADeviceThatIsGoneHasStopped) {
   Open();
   SimulatedVerbs::SetMachine({.destroy_error = EIO});
   SimulatedVerbs::FailPairs();
-  const auto goes_on = [&](int side) { return end(side).stats().reconnects > 0; };
-  for (const Deadline give_up = DeadlineAfter(kContractPatience); !(goes_on(0) && goes_on(1)) && Now() < give_up;) {
-    bool moved = false;
-    for (const int side : {0, 1}) ASSERT_TRUE(end(side).Progress(&moved).ok());
-  }
-  EXPECT_TRUE(goes_on(0) && goes_on(1));
+  EXPECT_TRUE(BothGoOn());
+}
+
+// No request of that end has failed, so there is no status of one to tell.
+TEST_F(ResumeFailureTest, ADeviceWhoseQueueFailsIsToldToThePeer) {
+  Open();
+  SimulatedVerbs::SetMachine({.poll_error = -1});
+  StopFirst();
+  SimulatedVerbs::SetMachine({});
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(BothGoOn());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("rank 1 stopped: the device failed"), std::string::npos) << log;
+  EXPECT_NE(log.find("waiting for completions for rank 0 on sim0, port 1"), std::string::npos) << log;
 }
 
 }  // namespace

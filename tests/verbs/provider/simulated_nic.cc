@@ -96,6 +96,7 @@ int SimulatedNic::PostReceive(NicPair* pair, ibv_recv_wr* request, ibv_recv_wr**
 
 int SimulatedNic::Poll(NicQueue* queue, int count, ibv_wc* completions) {
   const std::lock_guard lock(mutex_);
+  if (machine.poll_error != 0) return machine.poll_error;
   if (queue->overrun) return -1;
   int polled = 0;
   for (; polled < count && !queue->ready.empty(); ++polled) {
@@ -265,7 +266,7 @@ ibv_wc_status SimulatedNic::Carry(NicPair* pair, const NicRequest& request, NicP
   if (!Gather(request, &data)) return IBV_WC_LOC_PROT_ERR;
   const ibv_wr_opcode opcode = request.request.opcode;
   const bool takes_receive = opcode != IBV_WR_RDMA_WRITE;
-  if (takes_receive && peer->receives.empty()) {
+  if (takes_receive && (peer->receives.empty() || machine.hides_receives)) {
     ++counts.not_ready;
     return IBV_WC_RNR_RETRY_EXC_ERR;
   }
@@ -371,7 +372,7 @@ void SimulatedNic::Deliver(NicPair* pair, std::deque<NicCompletion>* from, ibv_c
   auto* const queue = static_cast<NicQueue*>(to);
   const NicCompletion done = from->front();
   from->pop_front();
-  if (queue->ready.size() >= static_cast<size_t>(queue->cqe)) {
+  if (queue->ready.size() >= static_cast<size_t>(std::min(queue->cqe, machine.queue_room))) {
     ++counts.overruns;
     queue->overrun = true;
     ibv_async_event event{};

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <climits>
 #include <cstdint>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct SimulatedMachine {
   uint64_t most_registered_bytes = UINT64_MAX;  // Registrations beyond it fail, as beyond a limit on locked memory.
   uint32_t most_inline_bytes = 512;
   int most_completions = 32768;  // Most completions in one queue.
+  int queue_room = INT_MAX;      // Completions that a queue holds, whatever was asked for; one more overruns it.
+  int poll_error = 0;            // What each poll of a queue returns; 0: what there is.
+  bool hides_receives = false;   // No message finds a receive, though they are posted.
   int most_reads = 16;           // READs that a queue pair has under way, and that it answers, at a time.
   uint32_t gid_index = 5;        // Index of the IPv4 address.
   int gid_error = 0;             // The errno with which the table of addresses cannot be read.

@@ -80,7 +80,11 @@ int VerbsHub::Poll() {
   if (state_->told) ReadNews();
   std::array<ibv_wc, kMostPolled> done;
   const int count = ibv_poll_cq(queue_, kMostPolled, done.data());
-  failed_ |= count < 0;
+  if (count < 0 && !failed_) {
+    // Its cause may be there already, unread while nobody has slept.
+    ReadNews();
+    failed_ = true;
+  }
   for (int i = 0; i < count; ++i) {
     const ibv_wc& completion = done[static_cast<size_t>(i)];
     const uint64_t number = completion.wr_id >> 32;
