@@ -53,6 +53,7 @@ clean() {
   tc qdisc del dev eth0 clsact
   ip link set eth0 mtu 4200
   ip link set eth0 up
+  ip -6 addr flush dev eth0 scope global
   rm -f /out/rank* /out/ended /out/pause /out/resumed
 } 2>/dev/null
 

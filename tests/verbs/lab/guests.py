@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.realpath(__file__))
 MEGABYTES = 768  # Memory for each guest.
 CASE_LIMIT_S = 150
 BOOT_LIMIT_S = 120
@@ -78,7 +78,7 @@ class Guest:
     def start(self, scripts):
         """Boots it, for cases by name, in their order."""
         for name, script in scripts.items():
-            self._write(name + ".sh", script)
+            self._write(name + ".sh", f". {HERE}/case.sh\n{script}")
         self._write("plan", "".join(name + "\n" for name in scripts))
         with open(os.path.join(self.folder, "qemu"), "w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(  # pylint: disable=consider-using-with,subprocess-popen-preexec-fn

@@ -20,17 +20,36 @@ FIRST_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")  # What the firs
 FIRST_FOLDERS = "bin modules proc sys dev merged lower layer".split()
 
 
+# Programs of Debian's packages that the host and the guests use.
+PROGRAMS = "apt-cache apt-get dpkg depmod modprobe cpio gzip tar qemu-system-x86_64 rdma tc ssh sshd".split()
+# What apt-get says when it cannot reach an archive, and not when an archive lacks a package.
+UNREACHED = re.compile(
+    "Could not resolve|Temporary failure|Could not connect|Unable to connect|Cannot initiate the connection|Connection (?:failed|timed out|refused)"
+)
+
+
 class Unavailable(Exception):
-    """The lab cannot be set up on this machine; the text says why."""
+    """The lab cannot be set up on this machine, which lacks Debian's packages or a way to them; the text says why."""
+
+
+class Broken(Exception):
+    """Setting up the lab failed for another reason, which the text says: a fault."""
 
 
 def output(*command, **more):
     try:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more).stdout
-    except FileNotFoundError as missing:
-        raise Unavailable(f"there is no {missing.filename}") from missing
     except subprocess.CalledProcessError as failed:
-        raise Unavailable(f"{' '.join(command[:3])}: {failed.stderr.strip()[-300:]}") from failed
+        raise Broken(f"{' '.join(command[:3])}: {failed.stderr.strip()[-1000:]}") from failed
+
+
+def _require_programs():
+    path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"  # Where guests look too.
+    missing = [name for name in PROGRAMS if not shutil.which(name, path=path)]
+    missing += [file for file in ("/bin/busybox",) if not os.path.exists(file)]
+    if missing:
+        raise Unavailable(f"there is no {', '.join(missing)}: third_party/setup/install verbs")
+    os.environ["PATH"] = path
 
 
 class Machine:
@@ -49,11 +68,8 @@ class Machine:
 
 def prepare():
     """Returns the machine, which is made unless an earlier call made it."""
-    depends = output("apt-cache", "depends", "linux-image-amd64")
-    found = re.search(r"Depends: linux-image-(\S+)", depends)
-    if not found:
-        raise Unavailable("apt knows no linux-image-amd64")
-    machine = Machine(found.group(1))
+    _require_programs()
+    machine = Machine(_kernel_version())
     if not machine.exists():
         shutil.rmtree(machine.folder, ignore_errors=True)
         os.makedirs(machine.folder)
@@ -65,11 +81,33 @@ def prepare():
     return machine
 
 
+def _kernel_version():
+    try:
+        depends = output("apt-cache", "depends", "linux-image-amd64")
+    except Broken as unknown:
+        if "No packages found" not in str(unknown):
+            raise
+        raise Unavailable("apt knows no linux-image-amd64: no list of an archive that has it was ever fetched") from unknown
+    found = re.search(r"Depends: linux-image-(\S+)", depends)
+    if not found:
+        raise Broken(f"apt tells no version of linux-image-amd64: {depends[-300:]}")
+    return found.group(1)
+
+
+def _download(package, folder):
+    try:
+        output("apt-get", "download", "-q", package, cwd=folder)
+    except Broken as failed:
+        if UNREACHED.search(str(failed)):
+            raise Unavailable(str(failed)) from failed
+        raise
+    return os.path.join(folder, os.listdir(folder)[0])
+
+
 def _unpack(machine):
     with tempfile.TemporaryDirectory() as scratch:
         os.chmod(scratch, 0o777)  # apt downloads as a user of its own.
-        output("apt-get", "download", "-q", f"linux-image-{machine.version}", cwd=scratch)
-        package = os.path.join(scratch, os.listdir(scratch)[0])
+        package = _download(f"linux-image-{machine.version}", scratch)
         modules = f"./lib/modules/{machine.version}"
         wanted = [f"./boot/vmlinuz-{machine.version}", f"{modules}/modules.*", *(f"{modules}/kernel/{name}" for name in MODULES)]
         with subprocess.Popen(("dpkg", "--fsys-tarfile", package), stdout=subprocess.PIPE) as files:

@@ -8,7 +8,9 @@ FOLDER holds annulus-run, annulus-perf, verbs_device_contract, verbs_gpus and th
 does. Each case must pass and must also have sent its data by the RDMA device, unless it is about TCP: the device's own counters show a job that went over TCP unnoticed.
 The cases long_paused_host, of two minutes, and kernel_tls run only by name. --bench measures one link beside ib_write_bw and ib_write_lat of the
 package perftest, and needs verbs_stream (tests/verbs/lab) there too.
-Exit status: 0 all passed, 1 some failed, 77 there can be no lab here.
+Below each case it shows what the case counted or measured in each guest; times are of the guest's clock.
+Exit status: 0 all passed, 1 some failed or the guests cannot be made, 77 this machine lacks Debian's packages for them, or a way to the
+archive.
 """
 
 import argparse
@@ -36,6 +38,8 @@ def run(booted, together, measures=False):
         failed += bool(wrong)
         seconds = ran[0].seconds(case.name, before)
         print(f"verbs lab: {case.name:20} {'FAILED' if wrong else 'passed'} {seconds:6.1f} s", flush=True)
+        for note in case.notes(ran):
+            print(f"    {note}", flush=True)
         if wrong or measures:
             print(wrong or ran[0].read(case.name + ".log"), flush=True)
         before = case.name
@@ -56,6 +60,9 @@ def main():
     except machine.Unavailable as reason:
         print(f"verbs lab: skipped: {reason}")
         return 77
+    except machine.Broken as fault:
+        print(f"verbs lab: FAILED: its machines cannot be made: {fault}")
+        return 1
     folder = os.path.realpath(options.bin)
     if options.bench:
         return run(booted, cases.bench(folder), measures=True)
