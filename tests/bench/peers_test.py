@@ -63,7 +63,7 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(set(setup["libraries"]) | set(setup["left_out"]), known)
         # Sizes, forms: broadcast and messages have one form, others two.
         cells = {(row["comparison"], row["collective"], row["form"], row["bytes"]) for row in setup["rows"]}
-        self.assertEqual(len(cells), 2 * (5 * 2 + 1 + 3), output)
+        self.assertEqual(len(cells), 2 * (5 * 2 + 1 + 4), output)
         for row in setup["rows"]:
             self.check_row(row, setup["libraries"])
 
