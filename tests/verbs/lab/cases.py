@@ -77,6 +77,7 @@ class Programs:
         self.contract = os.path.join(folder, "tests/transport/verbs/verbs_device_contract")
         self.stream = os.path.join(folder, "tests/verbs/lab/verbs_stream")
         self.gpus = os.path.join(folder, "tests/verbs/lab/verbs_gpus")
+        self.parts = os.path.join(folder, "tests/verbs/lab/verbs_parts")
         self.driver = os.path.join(folder, "tests/cuda/fake_driver/libcuda.so.1")
 
     @staticmethod
@@ -96,6 +97,10 @@ class Programs:
         """Each algorithm that needs links alone, and one host."""
         job = f"ANNULUS_ALGORITHM=$each {self.launcher} -np 4 {self.perf} -b 1K -e 256K -f 256 -n 2 || exit 1\n"
         return f"export ANNULUS_TRANSPORT=verbs\nfor each in ring one_hop log_steps log_gather tree; do\necho $each\n{job}done\n"
+
+    def calls_with_parts(self):
+        """Calls that annulus-perf does not know, of three ranks and of two."""
+        return f"ANNULUS_TRANSPORT=verbs {self.launcher} -np 3 {self.parts}\n"
 
     def packet_sizes(self):
         """The same job with each MTU of the path. The packets show which one it has."""
@@ -279,6 +284,7 @@ def of_one_guest(run):
     return [
         Case("contract", [run.contract + "\n"], 64 << 20, ["[  PASSED  ]"]),
         Case("collectives", [run.all_collectives()], 80 << 20, ["wrong elements: 0", "limit: RDMA: every rank writes"]),
+        Case("parts", [run.calls_with_parts()], 2 << 20, [f"rank {rank}: parts, exchanges and tags are right" for rank in range(3)]),
         Case("algorithms", [run.algorithms()], 64 << 20, ["wrong elements: 0"]),
         Case("packet_sizes", [run.packet_sizes()], 96 << 20, ["wrong elements: 0", "MTU 1024", "MTU 4096"]),
         Case("two_devices", [run.two_devices()], 16 << 20, ["wrong elements: 0", "rxe0, port 1", "and rxe1, port 1"]),

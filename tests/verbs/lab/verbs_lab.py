@@ -4,7 +4,7 @@
   verbs_lab.py --bin FOLDER [--only NAME] [--counts FILE]
   verbs_lab.py --bin FOLDER --bench
 
-FOLDER holds annulus-run, annulus-perf, verbs_device_contract, verbs_gpus and the stand-in for CUDA's driver as bazel-bin
+FOLDER holds annulus-run, annulus-perf, verbs_device_contract, verbs_gpus, verbs_parts and the stand-in for CUDA's driver as bazel-bin
 does. Each case must pass and must also have sent its data by the RDMA device, unless it is about TCP: the device's own counters show a job that went over TCP unnoticed.
 The cases long_paused_host, of two minutes, and kernel_tls run only by name. --bench measures one link beside ib_write_bw and ib_write_lat of the
 package perftest, and needs verbs_stream (tests/verbs/lab) there too.
