@@ -284,7 +284,7 @@ def of_one_guest(run):
     return [
         Case("contract", [run.contract + "\n"], 64 << 20, ["[  PASSED  ]"]),
         Case("collectives", [run.all_collectives()], 80 << 20, ["wrong elements: 0", "limit: RDMA: every rank writes"]),
-        Case("parts", [run.calls_with_parts()], 2 << 20, [f"rank {rank}: parts, exchanges and tags are right" for rank in range(3)]),
+        Case("parts", [run.calls_with_parts()], 10 << 20, [f"rank {rank}: parts, exchanges and tags are right" for rank in range(3)]),
         Case("algorithms", [run.algorithms()], 64 << 20, ["wrong elements: 0"]),
         Case("packet_sizes", [run.packet_sizes()], 96 << 20, ["wrong elements: 0", "MTU 1024", "MTU 4096"]),
         Case("two_devices", [run.two_devices()], 16 << 20, ["wrong elements: 0", "rxe0, port 1", "and rxe1, port 1"]),
