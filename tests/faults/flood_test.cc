@@ -53,8 +53,7 @@ Nanoseconds TimeOfACalmStart(int nranks, const char* transport) {
   return known[{nranks, transport}] = took;
 }
 
-// The parameter: strangers that are silent ("flood"), or of which each says the beginning of a handshake, or a whole
-// hello ("babble").
+// Strangers that are silent, or of which each says the beginning of a handshake, or a whole hello.
 constexpr const char* kFlood = "flood";
 constexpr const char* kBabble = "babble";
 
