@@ -1,24 +1,13 @@
 #include "collectives/calls/call_queue.h"
 
-#include <algorithm>
 #include <chrono>
+
+#include "collectives/calls/look_pauses.h"
 
 namespace annulus {
 namespace {
 
-// Times between the progress thread's looks at the queue. Work that is left alone waits for up to both, and for what a
-// sleep takes longer than it should, before the progress thread takes it. A look takes 3 us or so, on a virtual machine
-// 10, mostly for the kernel's timer and switches. There are looks while calls are queued and for some milliseconds
-// more, but none while a thread drives for longer, and none for blocking calls.
-constexpr std::chrono::microseconds kLookAgain(50);   // Something is queued that nobody drives.
-constexpr std::chrono::microseconds kLookEvery(200);  // Up to this otherwise; each time is twice the last one.
-
-// `is_free`: something is queued that nobody drives. If it was so after a short time too, each time it was something
-// else: who queues it comes back.
-std::chrono::microseconds NextPause(std::chrono::microseconds pause, bool is_free) {
-  if (!is_free) return std::min(2 * pause, kLookEvery);
-  return pause == kLookAgain ? kLookEvery : kLookAgain;
-}
+// Looks without anything new in the queue, after which the progress thread sleeps until it is woken.
 constexpr int kQuietLooks = 50;
 
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
@@ -30,7 +19,7 @@ std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
 CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue->mu_) {
   uint64_t seen = queue->watch_.activity;
   uint64_t seen_queued = queue->watch_.queued;
-  std::chrono::microseconds pause = kLookAgain;
+  LookPauses pauses;
   for (int quiet = 0;;) {
     const bool is_free = !queue->is_driving_ && queue->HasWork();
     const bool is_left_alone = queue->watch_.activity == seen && queue->helpers_.load() == 0;
@@ -39,7 +28,7 @@ CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue-
     quiet = queue->watch_.queued == seen_queued ? quiet + 1 : 0;
     seen = queue->watch_.activity;
     seen_queued = queue->watch_.queued;
-    pause = NextPause(pause, is_free);
+    const std::chrono::microseconds pause = pauses.Next(is_free);
     if ((quiet < kQuietLooks || is_free) && !is_driven_long && !queue->config_.by_priority) {
       queue->watch_.wakes.wait_for(lock_, pause);
     } else {

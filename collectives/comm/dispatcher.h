@@ -160,7 +160,9 @@ class Dispatcher {
   bool MovesFirst(CallQueue::Turn* turn, const CallArguments& given);
   // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
   AtOnce MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls);
-  // The same for a request that may be posted. One that has ended has left the queue.
+  // The same for a send that is only being started (Driver::StartAtOnce).
+  AtOnce StartFirst(const CallQueue::Turn& turn, const CallArguments& given, const Message& message);
+  // MoveFirst for a request that may be posted. One that has ended has left the queue.
   AtOnce MovePosted(CallQueue::Turn* turn, Request* request, int polls);
   // Whether other messages are posted than the request, or those of that group.
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);

@@ -57,6 +57,11 @@ AtOnce Dispatcher::MoveFirst(CallQueue::Turn* turn, const CallArguments& given, 
   return driver_.MoveAtOnce(message, polls, others_posted);
 }
 
+AtOnce Dispatcher::StartFirst(const CallQueue::Turn& turn, const CallArguments& given, const Message& message) {
+  if (turn.FirstPosted() != nullptr && turn.HasPostedBefore(given, nullptr)) return AtOnce::kNo;
+  return driver_.StartAtOnce(message);
+}
+
 Code Dispatcher::EndAtOnce(CallQueue::Turn* turn, const CallArguments& given) {
   if (given.options != nullptr && given.options->received != nullptr)
     TellReceived(given.root, 0, given.count, given.options->received);
@@ -131,7 +136,7 @@ bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
   // A send that is over at once needs a request for its handle only.
   const bool is_whole = sends && messages_.SendsWhole(given.root, given.count * TypeBytes(given.type));
   const bool may_end = is_whole && given.done() == nullptr && requests_->HasSpare();
-  if (may_end && MoveFirst(&turn, given, MessageOf(given), 0) == AtOnce::kDone) {
+  if (may_end && StartFirst(turn, given, MessageOf(given)) == AtOnce::kDone) {
     turn.CountMessage(given);
     if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
     return true;
@@ -155,7 +160,7 @@ bool Dispatcher::StartSend(CallQueue::Turn* turn, Request* request) {
   Message message = MessageOf(given);
   message.cookie = request;
   message.timeout = given.timeout();
-  const AtOnce moved = MoveFirst(turn, given, message, 0);
+  const AtOnce moved = StartFirst(*turn, given, message);
   if (moved == AtOnce::kDone) {
     turn->CountMessage(given);
   } else if (moved == AtOnce::kBegun) {

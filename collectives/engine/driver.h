@@ -70,6 +70,11 @@ class Driver {
     if (!MayMoveAtOnce() || !MayPass(others_posted || messages_->has_active())) return AtOnce::kNo;
     return MoveMessage([&] { return messages_->MoveAtOnce(message, polls); });
   }
+  // The same for a send that is only being started: nobody would drive the others in its place.
+  AtOnce StartAtOnce(const Message& message) {
+    if (!MayMoveAtOnce()) return AtOnce::kNo;
+    return MoveMessage([&] { return messages_->MoveAtOnce(message, 0); });
+  }
   // As Messages::EndBegun, tried up to `polls` times.
   void* EndBegun(int polls) { return messages_->has_active() ? EndAnyBegun(polls) : nullptr; }
 

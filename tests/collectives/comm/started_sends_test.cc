@@ -1,0 +1,62 @@
+// Sends that are started while other messages are posted: they move at once, and nobody has to come for them.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kCount = 5;
+
+annulus_status_t Finish(annulus_request_t* request) {
+  const annulus_status_t status = annulus_request_wait(request, -1);
+  EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+  return status;
+}
+
+// A wait looks after what else is queued now and then; a send that is only being started never has to.
+TEST(StartedSendsTest, TheyMoveWhenTheyAreStartedHoweverManyHaveMovedBesideOthers) {
+  ClusterConfig config;
+  config.transport = "shm";
+  config.nranks = 2;
+  config.timeout_ms = kFarTimeoutMs;
+  const auto messages = [](annulus_comm_t* comm) {
+    annulus_counters_t counters{};
+    counters.struct_bytes = sizeof counters;
+    EXPECT_EQ(annulus_comm_counters(comm, &counters), ANNULUS_OK);
+    return counters.messages;
+  };
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    Numbers sent(kCount, rank);
+    Numbers received(kCount);
+    annulus_request_t* other = nullptr;
+    if (rank == 0) {
+      ASSERT_EQ(annulus_recv_async(comm, received.data(), kCount, ANNULUS_INT64, 1, &other), ANNULUS_OK);
+    }
+    for (int i = 0; i < 100; ++i) {
+      if (rank == 0) {
+        const uint64_t before = messages(comm);
+        annulus_request_t* request = nullptr;
+        ASSERT_EQ(annulus_send_async(comm, sent.data(), kCount, ANNULUS_INT64, 1, &request), ANNULUS_OK);
+        if (i > 0) {  // The first one makes the peer.
+          EXPECT_EQ(messages(comm), before + 1) << i;
+        }
+        ASSERT_EQ(Finish(request), ANNULUS_OK);
+      } else {
+        ASSERT_EQ(annulus_recv(comm, received.data(), kCount, ANNULUS_INT64, 0), ANNULUS_OK);
+      }
+      ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    }
+    if (rank == 1) {
+      ASSERT_EQ(annulus_send(comm, sent.data(), kCount, ANNULUS_INT64, 0), ANNULUS_OK);
+    } else {
+      ASSERT_EQ(Finish(other), ANNULUS_OK);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace annulus
