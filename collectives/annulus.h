@@ -295,7 +295,7 @@ typedef struct annulus_transport_counters {
   const char* transport;     /* its name, as in ANNULUS_TRANSPORT; "" past the last one. The string is never freed */
   uint64_t sent_bytes;       /* slices sent */
   uint64_t received_bytes;   /* slices received */
-  uint64_t retransmits;      /* TCP segments sent again, also to probe for a lost end; 0 where it is not known */
+  uint64_t retransmits;      /* packets sent again, also to probe for a lost end; 0 where it is not known */
   uint64_t reconnects;       /* broken connections that were made again (ANNULUS_RECONNECT_MS) */
   uint64_t bytes_sent_again; /* over these: what had not arrived when the earlier ones broke */
   uint64_t read_bytes;       /* part of received_bytes: what this rank's device read in its peers' memory */

@@ -147,8 +147,8 @@ class ShortPath {
   // until Pop() removes it or a receive that is posted instead gets it.
   virtual bool Peek(Slice* slice) = 0;
   virtual void Pop() = 0;
-  // Removes it too, though it has no data that Peek could show, if this end can copy that to `to` now: all of the
-  // bytes. Returns whether it did.
+  // For a slice whose data Peek could not show: copies all of it to `to` and removes it, if that is possible now.
+  // Returns whether it was.
   virtual bool PopInto(std::byte*) { return false; }
 
   // Wakes the peer, if it sleeps, for what was sent or taken on the short path; Progress does so too. Returns whether
@@ -168,10 +168,9 @@ class InPlace {
   // reads it any more.
   virtual bool SendsFrom(const std::byte* data, size_t bytes) = 0;
 
-  // Whether the next PostSend accepts exactly [data, data + bytes) of host memory though nobody can read it there for
-  // as long as it takes: the peer copies it if it comes soon, and otherwise this end copies it into a slot. So such a
-  // send does not wait for a receive. It is for slices that the peer would only copy out of a slot. Send::ready must be
-  // all of it. To be asked again for each slice.
+  // Whether the next PostSend may lend exactly [data, data + bytes) of host memory: the peer copies it from there if it
+  // comes soon; otherwise this end copies it into a slot. So such a send does not wait for a receive. Meant for slices
+  // that the peer would only copy out of a slot. Send::ready must be all of it. Ask again for each slice.
   virtual bool Lends(const std::byte*, size_t) { return false; }
   // Takes back what is lent and not yet copied, for a user who gets his memory back before the link is closed: the peer
   // takes nothing of it for valid from here on. Those sends do not complete before Close().

@@ -93,8 +93,8 @@ class Dispatcher {
 
   const AlgorithmChoice& choice() const { return engine_.choice(); }
   void set_choice(const AlgorithmChoice& choice) { engine_.set_choice(choice); }
-  // Whether the ranks may find that a device does it in memory that they share (algorithms/shared_fold): then nothing
-  // is copied beforehand.
+  // Whether a device may do this call in memory that the ranks share (algorithms/shared_fold). If so, its buffers are
+  // not staged.
   bool MayBeOneFold(const CallArguments& a) const;
   // Time limit of each collective.
   Nanoseconds call_timeout() const { return call_timeout_; }

@@ -69,7 +69,7 @@ std::string CandidateText(const Candidate& candidate, bool is_chosen) {
 std::string NoteOnLinks(const Options& options, TransportList transports) {
   if (options.encrypt != Encryption::kRequired) return "";
   const std::string why_not = WhyNotSelected(transports, options);
-  return "ANNULUS_ENCRYPT: what ranks send over TCP is encrypted" + (why_not.empty() ? "" : "; " + why_not);
+  return "ANNULUS_ENCRYPT: what ranks send over a network is encrypted" + (why_not.empty() ? "" : "; " + why_not);
 }
 
 // Why it is no better transport to that rank; "" where it is the best.

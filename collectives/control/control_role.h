@@ -37,10 +37,9 @@ struct ControlRoleConfig {
 
 class ControlRole {
  public:
-  // Time that a message is given to reach the other host, where the path is bad. Until then rank 0 is not taken for one
-  // that does not answer, and does not leave; nor does rank 0 take a rank that its question has not reached for one
-  // that does not answer. Longer than a rank takes to notice a silent connection and to make another
-  // (control_stream.cc).
+  // How long a message may take to reach the other host over a bad path. Until then neither end concludes that the
+  // other has stopped answering, and rank 0 does not leave. Longer than a rank takes to notice a silent connection and
+  // to make another (control_stream.cc).
   static constexpr Nanoseconds kPathGrace = 4 * kSecond;
 
   virtual ~ControlRole() = default;

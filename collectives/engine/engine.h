@@ -100,10 +100,10 @@ class Engine {
   // Where a collective is: kLoads and kStores only if it is staged.
   enum class Phase : uint8_t { kDone, kLoads, kRuns, kStores };
 
-  // What suits this host.
+  // Limits that depend on this host.
   struct HostLimits {
-    size_t stream_bytes = SIZE_MAX;
-    int short_polls = kShortPolls;
+    size_t stream_bytes = SIZE_MAX;  // Outputs of so many bytes are written past the caches.
+    int short_polls = kShortPolls;   // Polls of a short slice before the engine returns.
   };
 
   struct Repeat {
@@ -111,7 +111,7 @@ class Engine {
     uint64_t plan = 1;             // Changes with what can be repeated.
   };
 
-  // What a staged collective needs besides.
+  // The copies around a staged collective.
   struct Staged {
     Staging staging;
     StagedCopies copies;

@@ -32,11 +32,10 @@ class Messages {
   // whole communicator, and sticks.
   Status Progress(bool* moved);
 
-  // Short cut in place of posting, for a message in host memory of up to Limits::short_bytes over a link with a short
-  // path, with the tag 0 and one peer, that is before all that is posted: sends or receives it if that is possible at
-  // once. It looks `polls` times, or less often, for one that is to be received. Returns kBegun only for messages with
-  // a cookie; `done` then follows. It is not called for kDone. kNo: nothing has happened, and posting it finds out why.
-  // Nothing allocates.
+  // Sends or receives a short message at once, in place of posting it, if that is possible: it lies in host memory, has
+  // up to Limits::short_bytes, the tag 0 and one peer, its link has a short path, and nothing is posted before it.
+  // Looks up to `polls` times for one to receive. kBegun: it has a cookie, and `done` follows, as it does not after
+  // kDone. kNo: nothing has happened; posting it finds out why. Nothing allocates.
   AtOnce MoveAtOnce(const Message& message, int polls) {
     MessagePeer* const peer = IdlePeerOf(message);
     if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)

@@ -29,12 +29,11 @@ struct MessagesConfig {
   Monitor* monitor = nullptr;
   // Limit for each message, from the end of those before it of the same pair, direction and tag.
   Nanoseconds timeout = 0;
-  // Messages that were posted and not taken on yet, which somebody else keeps: whether there are any; the first one,
-  // false if there is none; and a call that takes it on, so that the next one is the first. A message's buffer is
-  // borrowed until it is done or, after a failure, until the links are closed. `has_posted` outlives the object.
-  const std::atomic<bool>* has_posted = nullptr;
-  std::function<bool(Message* message)> first_posted;
-  std::function<void()> accept_first;
+  // Posted messages are kept by somebody else until they are taken on. A message's buffer is borrowed until it is done
+  // or, after a failure, until the links are closed.
+  const std::atomic<bool>* has_posted = nullptr;       // Whether there are any. Outlives the object.
+  std::function<bool(Message* message)> first_posted;  // Stores the first one; false if there is none.
+  std::function<void()> accept_first;                  // Takes the first one on, so that the next one is the first.
   // Called when a message has been sent to, or received from, `peer` with that tag; by the driving thread, from within
   // Progress.
   std::function<void(void* cookie, int peer, int32_t tag)> done;

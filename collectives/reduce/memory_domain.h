@@ -29,11 +29,11 @@ class MemoryDomain : public SlotMemory {
   // Whether the memory at `pointer` is of this domain.
   virtual bool Owns(const void* pointer) const = 0;
 
-  // Gets ready for work on `bytes` bytes at `pointer`, which it owns, before a call is made of them: what is refused
-  // here harms nobody. `queue`, which it has opened, gets ready too, so that whoever drives it waits for no device;
-  // null: nothing will be submitted. What the queue lacks then, its first operation tells. Errors: kInvalidArgument
-  // when they are not all its memory, or not any more; kUnsupported when it cannot work on them, as `on` says; kSystem
-  // or kOutOfMemory of a device.
+  // Prepares `bytes` bytes at `pointer`, which it owns, for a call, so that a bad buffer is refused before the call
+  // exists. Prepares `queue` too, which it has opened, so that driving it never waits for a device; null: nothing will
+  // be submitted. Anything the queue still lacks is reported by its first operation. Errors: kInvalidArgument when they
+  // are not all its memory, or not any more; kUnsupported when it cannot work on them, as `on` says; kSystem or
+  // kOutOfMemory of a device.
   virtual Status Prepare(const void* pointer, size_t bytes, ReduceOn on, DomainQueue* queue) {
     static_cast<void>(pointer), static_cast<void>(bytes), static_cast<void>(on), static_cast<void>(queue);
     return Status();

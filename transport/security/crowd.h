@@ -16,11 +16,10 @@ struct CrowdMember {
   int from_its_host = 1;  // Number of members with the same address, this one included.
 };
 
-// Index of the member to drop; there is at least one. Those who sent nothing go first, then those who sent no hello,
-// since a rank says its hello as soon as it is connected. Among equals, those of the host with the most members go
-// first, so that a crowd from one host keeps nobody else out; then `draw`, a random number, decides. So whoever has to
-// wait for its proof in a crowd that is renewed all the time has a chance, however far away it is; if the oldest went,
-// it would have none.
+// Index of the member to drop; there is at least one. Connections that sent nothing go first, then those without a
+// hello, which a rank says as soon as it is connected. Among equals, one of the host with the most members goes, so that
+// one host cannot keep the others out; `draw`, a random number, breaks ties. So a rank that is slow, or far away, always
+// has a chance. If the oldest went, a crowd that renews itself would leave it none.
 inline size_t ChooseToDrop(std::span<const CrowdMember> members, size_t draw) {
   const auto goes_before = [](const CrowdMember& a, const CrowdMember& b) {
     return a.stage != b.stage ? a.stage < b.stage : a.from_its_host > b.from_its_host;

@@ -1,10 +1,10 @@
 // TcpRetained: the bytes of one stream that were sent, and that the peer's kernel has not confirmed. When a connection
 // breaks, the stream goes on from here over the next one.
 //
-// What is small is copied when it is sent. Larger payloads stay where they are: their sends are *lent*, and complete
-// once all of them is confirmed, or once the rest of them is copied late.
+// Small payloads are copied when they are sent. Larger ones stay in the sender's memory: their sends are *lent*, and
+// complete once the peer's kernel has confirmed all of their bytes, or once the rest of them has been copied after all.
 //
-// The short path's frames begin here: they are written from the copy.
+// Frames of the short path are written straight from this copy.
 //
 // Positions count the bytes of the stream from its beginning. Pieces of memory are kept in their order.
 //

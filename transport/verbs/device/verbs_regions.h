@@ -154,6 +154,7 @@ class VerbsRegions final : private MemoryHolder {
     std::array<VerbsKeys, kMostVerbsPorts> keys{};
     std::array<ibv_mr*, kMostVerbsPorts> regions{};  // Guarded by mutex_, as id is for others than the driver.
   };
+  // What is known of GPUs' memory. For the thread that drives, but for the texts.
   struct Gpus {
     VerbsGpuMemory given;
     const DeviceExports* exports = nullptr;  // Those given; null: there is no such memory, or it is not used.
