@@ -2,9 +2,7 @@
 // registered memory and its memory domains belong to no communicator. Communicators get references to it.
 //
 // The log level belongs to the process too; it is kept where it is used (base/log.h), and annulus_comm_create sets it.
-// Three things belong to the operating system's process rather than to Annulus, and are kept by their users: sockets
-// that a forked child closes (transport/forked_child.h), timelines that are written when the process exits
-// (collectives/observe/trace_file.h), and that unknown variables were warned of (collectives/core/options.cc).
+// CONTRIBUTING.md lists the few other things that are kept where they are used.
 //
 // Threads: any.
 #pragma once
