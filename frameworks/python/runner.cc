@@ -38,12 +38,8 @@ constexpr Py_ssize_t kFewest = 4;
 
 PyTypeObject* runner_type = nullptr;  // Lives as long as the module.
 
-// Returns false where the object stands for no number here.
-bool NumberOf(PyObject* given, const py::dict& operations, int* number) {
-  if (PyUnicode_CheckExact(given)) {
-    given = PyDict_GetItemWithError(operations.ptr(), given);
-    if (given == nullptr) return false;
-  }
+// Returns false for what is no number of a kind, a rank or a tag.
+bool NumberOf(PyObject* given, int* number) {
   if (!PyLong_CheckExact(given)) return false;
   int overflow = 0;
   const long value = PyLong_AsLongAndOverflow(given, &overflow);
@@ -51,6 +47,15 @@ bool NumberOf(PyObject* given, const py::dict& operations, int* number) {
   *number = static_cast<int>(value);
   return true;
 }
+
+// The same of an operation: its name, or what CustomOp and others give as a number.
+bool OperationOf(PyObject* given, const py::dict& operations, int* number) {
+  if (!PyUnicode_CheckExact(given)) return NumberOf(given, number);
+  given = PyDict_GetItemWithError(operations.ptr(), given);
+  return given != nullptr && NumberOf(given, number);
+}
+
+bool Reduces(int kind) { return kind == ANNULUS_CALL_ALLREDUCE || kind == ANNULUS_CALL_REDUCE_SCATTER; }
 
 // Null for None. Returns false for other things than arrays.
 bool ArrayOf(PyObject* given, const Shared& shared, PyObject** array) {
@@ -65,9 +70,10 @@ bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainC
   const Shared& shared = *parts.shared;
   int kind = 0;
   int tag = 0;
-  if (!NumberOf(given[0], shared.operations, &kind) || !NumberOf(given[3], shared.operations, &call->number))
-    return false;
-  if (count > kFewest && !NumberOf(given[kFewest], shared.operations, &tag)) return false;
+  if (!NumberOf(given[0], &kind)) return false;
+  const bool has_number =
+      Reduces(kind) ? OperationOf(given[3], shared.operations, &call->number) : NumberOf(given[3], &call->number);
+  if (!has_number || (count > kFewest && !NumberOf(given[kFewest], &tag))) return false;
   if (!ArrayOf(given[1], shared, &call->send) || !ArrayOf(given[2], shared, &call->recv)) return false;
   call->kind = static_cast<annulus_kind_t>(kind);
   call->tag = tag;
@@ -122,7 +128,7 @@ PyObject* StartMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) 
 PyObject* Group(const Parts& parts, PyObject* const* given) {
   const Shared& shared = *parts.shared;
   int op = 0;
-  if (!PyList_CheckExact(given[0]) || !NumberOf(given[2], shared.operations, &op)) return nullptr;
+  if (!PyList_CheckExact(given[0]) || !OperationOf(given[2], shared.operations, &op)) return nullptr;
   const bool in_place = given[1] == Py_True;
   py::list results;
   std::vector<PlainCall> group;
@@ -146,9 +152,7 @@ bool Exchange(const Parts& parts, PyObject* const* given) {
   if (!ArrayOf(given[0], shared, &send.send) || !ArrayOf(given[2], shared, &recv.recv)) return false;
   if (send.send == nullptr || recv.recv == nullptr) return false;
   int tag = 0;
-  if (!NumberOf(given[1], shared.operations, &send.number) || !NumberOf(given[3], shared.operations, &recv.number) ||
-      !NumberOf(given[4], shared.operations, &tag))
-    return false;
+  if (!NumberOf(given[1], &send.number) || !NumberOf(given[3], &recv.number) || !NumberOf(given[4], &tag)) return false;
   send.tag = recv.tag = tag;
   return parts.handle->RunPlain(*parts.options, both);
 }

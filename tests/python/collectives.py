@@ -266,6 +266,18 @@ def exchanges(dtype, mine, right, left):
             assert words in str(error), error
         else:
             raise AssertionError("a wrong exchange was accepted")
+    # An operation's name is no rank, and any rank is told by None.
+    for words, call in (("incompatible", lambda: pyannulus.send(mine, "max")),
+                        ("incompatible", lambda: pyannulus.send(mine, right, tag="max")),
+                        ("incompatible", lambda: pyannulus.broadcast(mine, "sum")),
+                        ("peer is -1", lambda: pyannulus.recv(into, -1)),
+                        ("tag is -1", lambda: pyannulus.recv(into, left, tag=-1))):
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError("a name or a number that stands for no rank was accepted")
     same(pyannulus.sendrecv(mine, right, np.zeros(100, dtype), left), expected, dtype)
 
 

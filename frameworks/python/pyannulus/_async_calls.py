@@ -25,6 +25,13 @@ _ANY = -1  # The library's number for any rank and for any tag.
 Op = Union[str, Operation]
 
 
+def _index(name: str, given: int, allowed: str) -> int:
+    """The number of a rank or a tag. Negative ones would mean any of them to the library."""
+    if given < 0:
+        raise ValueError(f"{name} is {given}; allowed: {allowed}")
+    return given
+
+
 def not_plain(*call: Any) -> None:
     """Stands for Runner's functions where nothing is to be made in one step."""
     del call
@@ -210,8 +217,8 @@ class AsyncCalls:
             return begun
         given, number = _arrays.take(self._use, array, "array")
         _arrays.check_writable(given, "array")
-        source = _ANY if peer is None else peer
-        wanted = _ANY if tag is None else tag
+        source = _ANY if peer is None else _index("peer", peer, f"0 to {self.size - 1}")
+        wanted = _ANY if tag is None else _index("tag", tag, "0 or more")
         return self._start(self._calls.recv(given, given.size, number, source, wanted, received), array)
 
     def sendrecv_async(self, array: Array, dest: int, into: Array, source: int, tag: int = 0) -> "Request[Array]":
@@ -219,8 +226,7 @@ class AsyncCalls:
         target, target_number = _arrays.take(self._use, into, "into")
         _arrays.check_writable(target, "into")
         _arrays.check_apart(given, target)
-        if source < 0:
-            raise ValueError(f"source is {source}; allowed: 0 to {self.size - 1}")
+        source = _index("source", source, f"0 to {self.size - 1}")
         return self._start_all([self._calls.send(given, given.size, number, dest, tag),
                                 self._calls.recv(target, target.size, target_number, source, tag, None)], into, "")
 
