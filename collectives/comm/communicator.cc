@@ -49,18 +49,9 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
       dispatcher_({setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get(),
                    [this] { ReleaseOperations(); }, [this] { streams_.OpenAll(); }}),
       checks_calls_(options().check_calls && nranks() > 1),
-      fixed_memory_(FixedMemory()),
-      replays_({[this](const GraphReplays::Captured& captured) { Replay(captured); },
-                [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); }}) {
+      fixed_memory_(FixedMemory()) {
   queues_->WatchIn(setup_->reactor());
-  const size_t limit = static_cast<size_t>(options().memory_bytes);
-  const size_t most = limit == 0 ? SIZE_MAX : limit - std::min(limit, fixed_memory_.total());
-  dispatcher_.OpenStaging(most / 2);  // Half of the memory stays for calls in streams and for requests.
-  StreamOrder::Folds folds;
-  folds.memory_bytes = options().priorities ? 0 : static_cast<size_t>(options().stream_fold_bytes);
-  folds.can = options().device_reduce != ReduceOn::kCpu;
-  folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
-  streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds), replays_.bell());
+  OpenStreams();
   setup_->CallOnVerdict([this] { streams_.OpenAll(); });
 }
 
@@ -68,7 +59,7 @@ Communicator::~Communicator() {
   // Callbacks still may call; what they start is refused.
   failures_.Close();
   streams_.OpenAll();
-  replays_.Stop();
+  streams_.StopReplays();
   dispatcher_.Stop();
   callbacks_.Finish();
 }
@@ -362,13 +353,6 @@ MemoryUse Communicator::Memory() const {
   use.requests = requests_.MemoryBytes();
   use.gpu = streams_.GpuBytes();
   return use;
-}
-
-Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
-  Nanoseconds longest = 0;
-  for (const CallArguments& call : calls)
-    longest = std::max(longest, call.timeout() > 0 ? call.timeout() : dispatcher_.call_timeout());
-  return DeadlineAfter(longest);
 }
 
 MemoryUse Communicator::FixedMemory() const {

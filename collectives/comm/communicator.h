@@ -24,7 +24,6 @@
 #include "collectives/comm/dispatcher.h"
 #include "collectives/comm/failure_record.h"
 #include "collectives/comm/failure_report.h"
-#include "collectives/comm/graph_replays.h"
 #include "collectives/comm/setup.h"
 #include "collectives/comm/stream_order.h"
 #include "collectives/engine/domain_queues.h"
@@ -213,6 +212,7 @@ class Communicator {
   // Combines the requests of a group's calls, and returns what is to be queued.
   std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);
   Status StartThreads(std::span<const CallArguments> calls);
+  void OpenStreams();
   // Calls in graphs. Captures calls that were staged, each with what keeps its operation.
   Status Capture(std::span<const CallArguments> calls, std::span<std::shared_ptr<const UserReduction>> keeps,
                  const Give& give, const Request* agreement, StreamOrder::Call* in_stream);
@@ -244,7 +244,6 @@ class Communicator {
   std::atomic<uint32_t> splits_ = 0;
   const bool checks_calls_;       // Ranks agree on every collective first.
   const MemoryUse fixed_memory_;  // The part that does not change while the communicator lives.
-  GraphReplays replays_;
 };
 
 }  // namespace annulus

@@ -53,13 +53,17 @@ void GraphReplays::Stop() {
 void GraphReplays::Thread() {
   for (uint64_t seen = 0;;) {
     seen = bell_->Await(seen);
-    const std::lock_guard<std::mutex> lock(mu_);
-    if (is_stopping_) return;
-    while (Captured* const next = FindNext()) {
-      ++next->taken;
-      config_.replay(*next);
+    std::vector<Captured> gone;
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      if (is_stopping_) return;
+      while (Captured* const next = FindNext()) {
+        ++next->taken;
+        config_.replay(*next);
+      }
+      gone = TakeGone();
     }
-    ForgetGone();
+    for (const Captured& each : gone) config_.forget(each);
   }
 }
 
@@ -85,12 +89,14 @@ bool GraphReplays::IsNext(const Captured& captured) const {
   return true;
 }
 
-void GraphReplays::ForgetGone() {
-  std::erase_if(captured_, [this](const Captured& each) {
+std::vector<GraphReplays::Captured> GraphReplays::TakeGone() {
+  std::vector<Captured> gone;
+  std::erase_if(captured_, [&gone](Captured& each) {
     const bool is_over = each.call->is_gone() && each.call->launches() == each.taken && each.call->IsIdle();
-    if (is_over) config_.forget(each);
+    if (is_over) gone.push_back(std::move(each));
     return is_over;
   });
+  return gone;
 }
 
 }  // namespace annulus

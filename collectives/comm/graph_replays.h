@@ -31,8 +31,8 @@ class GraphReplays {
     uint64_t taken = 0;            // Launches of which the calls were begun.
   };
   struct Config {
-    std::function<void(const Captured& captured)> replay;  // Queues the calls once more.
-    std::function<void(const Captured& captured)> forget;  // Its graph is gone.
+    std::function<void(const Captured& captured)> replay;  // Queues the calls once more. With a lock held.
+    std::function<void(const Captured& captured)> forget;  // Its graph is gone. With none.
   };
 
   explicit GraphReplays(Config config) : config_(std::move(config)) {}
@@ -58,7 +58,8 @@ class GraphReplays {
   // The first that a launch has come to and whose turn it is; null: there is none.
   Captured* FindNext();
   bool IsNext(const Captured& captured) const;
-  void ForgetGone();
+  // Removes those whose graphs are gone.
+  std::vector<Captured> TakeGone();
 
   const Config config_;
   const std::shared_ptr<GraphBell> bell_ = std::make_shared<GraphBell>();

@@ -21,9 +21,9 @@ bool HasStream(const CallArguments& call) { return call.options != nullptr && ca
 
 }  // namespace
 
-void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, std::shared_ptr<GraphBell> bell) {
+void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays) {
   if (domains == nullptr) return;
-  bell_ = std::move(bell);
+  replays_ = std::make_unique<GraphReplays>(std::move(replays));
   for (MemoryDomain* const domain : domains->devices()) {
     if (calls_ == nullptr) calls_ = domain->OpenStreams(most_bytes);
   }
@@ -83,7 +83,7 @@ Status StreamOrder::Call::StageCopies(std::span<CallArguments> calls, bool may_d
   order_->places_.clear();
   for (const CallArguments& call : calls) order_->places_.push_back(order_->buffers_.Arrange(call, &bytes));
   if (is_captured()) {
-    ANNULUS_RETURN_IF_ERROR(order_->calls_->AcquireInGraph(stream_, bytes, order_->bell_, &place_));
+    ANNULUS_RETURN_IF_ERROR(order_->calls_->AcquireInGraph(stream_, bytes, order_->replays_->bell(), &place_));
   } else {
     ANNULUS_RETURN_IF_ERROR(
         order_->calls_->Acquire(stream_, static_cast<int>(calls.size()), bytes, false, until, &place_));

@@ -21,6 +21,7 @@
 #include "collectives/calls/call_arguments.h"
 #include "collectives/calls/request.h"
 #include "collectives/calls/staged_buffers.h"
+#include "collectives/comm/graph_replays.h"
 #include "collectives/reduce/graph_call.h"
 #include "collectives/reduce/memory_domains.h"
 #include "collectives/reduce/stream_call.h"
@@ -41,8 +42,14 @@ class StreamOrder {
   };
 
   // Before anything else: takes the first of `domains` that has streams; null or none: calls with streams are refused.
-  // They take up to `most_bytes` of pinned memory. Graphs with calls ring `bell`.
-  void Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, std::shared_ptr<GraphBell> bell);
+  // They take up to `most_bytes` of pinned memory. `replays`: how calls in graphs are done.
+  void Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays);
+  // Null: no device has streams.
+  GraphReplays* replays() { return replays_.get(); }
+  // Launches of graphs do nothing from here on. Before what `replays` needs goes.
+  void StopReplays() {
+    if (replays_ != nullptr) replays_->Stop();
+  }
   // As StreamCalls.
   void Recycle(GraphCall* call) { calls_->Recycle(call); }
 
@@ -104,7 +111,7 @@ class StreamOrder {
   const int rank_;
   const int nranks_;
   std::unique_ptr<StreamCalls> calls_;
-  std::shared_ptr<GraphBell> bell_;
+  std::unique_ptr<GraphReplays> replays_;
   Folds fold_rules_;
   std::unique_ptr<FoldAgreement> agreement_;  // Null: no call is a fold.
   std::mutex mu_;

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#include "collectives/cuda/cuda_graph_calls.h"
 #include "collectives/cuda/cuda_stream_call.h"
+#include "collectives/cuda/graphs/cuda_graph_calls.h"
 #include "collectives/reduce/stream_call.h"
 
 namespace annulus {

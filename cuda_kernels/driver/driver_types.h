@@ -41,7 +41,7 @@ enum class DeviceAttribute : int {
   kCanUseHostPointerForRegisteredMemory = 91,
   kRdmaFlushOptions = 117,    // Bits; kRdmaFlushByHost.
   kRdmaWritesOrdering = 118,  // An RdmaScope: who sees what network cards have written without a flush.
-  kCanUse64BitWords = 122,  // StreamWaitValue64.
+  kCanUse64BitWords = 122,    // StreamWaitValue64.
   kDmaBufSupported = 124,
 };
 

@@ -1,4 +1,4 @@
-#include "collectives/cuda/cuda_graph_calls.h"
+#include "collectives/cuda/graphs/cuda_graph_calls.h"
 
 #include <algorithm>
 #include <string>

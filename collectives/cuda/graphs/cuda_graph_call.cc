@@ -1,4 +1,4 @@
-#include "collectives/cuda/cuda_graph_call.h"
+#include "collectives/cuda/graphs/cuda_graph_call.h"
 
 #include <new>
 #include <string>

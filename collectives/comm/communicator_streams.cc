@@ -1,4 +1,5 @@
-// The calls of Communicator in graphs: what a capture keeps of them, and what a launch of the graph does.
+// The calls of Communicator in streams, and in graphs: what a capture keeps of them, and what a launch of the graph
+// does.
 #include <algorithm>
 #include <new>
 
@@ -29,12 +30,32 @@ Status CheckCaptured(std::span<const CallArguments> calls, bool has_request, boo
 
 }  // namespace
 
+void Communicator::OpenStreams() {
+  const size_t limit = static_cast<size_t>(options().memory_bytes);
+  const size_t most = limit == 0 ? SIZE_MAX : limit - std::min(limit, fixed_memory_.total());
+  dispatcher_.OpenStaging(most / 2);  // Half of the memory stays for calls in streams and for requests.
+  StreamOrder::Folds folds;
+  folds.memory_bytes = options().priorities ? 0 : static_cast<size_t>(options().stream_fold_bytes);
+  folds.can = options().device_reduce != ReduceOn::kCpu;
+  folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
+  streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds),
+                {[this](const GraphReplays::Captured& captured) { Replay(captured); },
+                 [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); }});
+}
+
+Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
+  Nanoseconds longest = 0;
+  for (const CallArguments& call : calls)
+    longest = std::max(longest, call.timeout() > 0 ? call.timeout() : dispatcher_.call_timeout());
+  return DeadlineAfter(longest);
+}
+
 Status Communicator::Capture(std::span<const CallArguments> calls,
                              std::span<std::shared_ptr<const UserReduction>> keeps, const Give& give,
                              const Request* agreement, StreamOrder::Call* in_stream) {
   const Status valid = CheckCaptured(calls, give != nullptr, agreement != nullptr, options().priorities != 0);
   if (!valid.ok()) return Refuse(valid);
-  ANNULUS_RETURN_IF_ERROR(replays_.Start());
+  ANNULUS_RETURN_IF_ERROR(streams_.replays()->Start());
   GraphReplays::Captured captured;
   captured.call = in_stream->graph_call();
   captured.capture = in_stream->capture();
@@ -42,12 +63,12 @@ Status Communicator::Capture(std::span<const CallArguments> calls,
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, captured.models.data()));
   Requests::Unqueued unqueued(&requests_, captured.models);
   for (size_t i = 0; i < calls.size(); ++i) captured.models[i]->keep = std::move(keeps[i]);
-  replays_.Add(captured);
+  streams_.replays()->Add(captured);
   const Status enqueued = in_stream->Enqueue({}, {});
   if (enqueued.ok()) {
     unqueued.Keep();
   } else {
-    replays_.Remove(captured.call);
+    streams_.replays()->Remove(captured.call);
   }
   return enqueued.ok() ? enqueued : Refuse(enqueued);
 }
@@ -78,8 +99,8 @@ void Communicator::ReplayWithMemory(const GraphReplays::Captured& captured) {
 }
 
 void Communicator::ForgetCaptured(const GraphReplays::Captured& captured) {
-  for (Request* const model : captured.models) static_cast<void>(requests_.Release(model));
   streams_.Recycle(captured.call);
+  for (Request* const model : captured.models) static_cast<void>(requests_.Release(model));
   ReleaseOperations();
 }
 

@@ -1,55 +1,12 @@
 // Calls that are captured into CUDA graphs, through the C API on the stand-in for CUDA's driver: every launch does them
-// again, with the data of that moment, in the order that the ranks share.
-#include "tests/collectives/api/user_graph.h"
-#include "tests/collectives/harness/cluster.h"
-#include "tests/collectives/harness/rank_threads.h"
+// again, with the data of that moment.
+#include "tests/collectives/graphs/graph_ranks.h"
 #include "tests/soak/rounds.h"
 
-namespace annulus {
+namespace annulus::graphs {
 namespace {
 
 using cuda::Stream;
-
-constexpr size_t kBytes = 3000;  // A multiple of every number of ranks here.
-constexpr int kRanks = 3;
-
-ClusterConfig Ranks(int nranks = kRanks, const char* transport = "shm") {
-  LoadDriver();
-  ClusterConfig config;
-  config.nranks = nranks;
-  config.transport = transport;
-  return config;
-}
-
-std::vector<int> Bytes(int value, size_t bytes = kBytes) { return std::vector<int>(bytes, value % 256); }
-
-void ExpectNothingWrong() {
-  EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().pending == 0; }));
-  EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
-}
-
-// Nothing is left of communicators and graphs that are gone. Places of graphs go with the next communicator that ends.
-void ExpectNothingLeft() {
-  ExpectNothingWrong();
-  EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().user_objects == 0; }));
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
-    StreamUser user;
-    std::byte* const memory = user.Allocate(64);
-    const Stream stream = user.NewStream();
-    EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, 64), ANNULUS_OK) << LastMessage();
-    EXPECT_TRUE(user.Drain(stream));
-  });
-  const cuda::FakeCounts counts = LoadDriver()->Counts();
-  EXPECT_EQ(counts.graphs, 0);
-  EXPECT_EQ(counts.streams, 0);
-  EXPECT_EQ(counts.events, 0);
-  EXPECT_EQ(counts.pinned_ranges, 0);
-}
-
-void Submit(annulus_comm_t* comm, Stream stream, annulus_kind_t kind, const void* in, void* out, size_t count,
-            int root = 0) {
-  EXPECT_EQ(InStream(comm, stream, kind, in, out, count, root), ANNULUS_OK) << LastMessage();
-}
 
 // Launches again and again, each with other inputs, with nothing that waits on the host in between.
 void SumInTurn(annulus_comm_t* comm, StreamUser* user, int rank, int rounds) {
@@ -216,143 +173,6 @@ TEST(CudaGraphTest, GroupsAndMessages) {
   ExpectNothingLeft();
 }
 
-// Ranks come to the branches in different orders.
-TEST(CudaGraphTest, ParallelBranchesCannotReorderTheRanks) {
-  constexpr int kBranches = 4;
-  Cluster(Ranks()).Run([](annulus_comm_t* comm, int rank) {
-    StreamUser user;
-    const Stream stream = user.NewStream();
-    std::byte* memory[kBranches];
-    Stream branches[kBranches];
-    for (int i = 0; i < kBranches; ++i) {
-      memory[i] = user.Allocate(kBytes);
-      branches[i] = user.NewStream();
-    }
-    std::byte* const other = user.Allocate(kBytes);
-    UserGraph graph(stream, [&] {
-      for (int i = 0; i < kBranches; ++i) {
-        Follow(user, branches[i], stream);
-        // A long branch for each rank in turn.
-        for (int k = 0; k < (i == rank ? 5 : 0); ++k) user.Copy(branches[i], other, memory[i], kBytes);
-        // Two calls, of a size of their own: a rank that took another one would end in a mismatch.
-        const size_t count = kBytes - static_cast<size_t>(100 * i);
-        Submit(comm, branches[i], ANNULUS_CALL_ALLREDUCE, memory[i], memory[i], count);
-        Submit(comm, branches[i], ANNULUS_CALL_ALLREDUCE, memory[i], memory[i], count - 1);
-      }
-      for (const Stream branch : branches) Follow(user, stream, branch);
-    });
-    for (int round = 0; round < (kSanitized ? 5 : 100); ++round) {
-      for (int i = 0; i < kBranches; ++i) user.Fill(stream, memory[i], i + 1, kBytes);
-      graph.Launch(stream);
-      ASSERT_TRUE(user.Drain(stream));
-      for (int i = 0; i < kBranches; ++i) {
-        const size_t count = kBytes - static_cast<size_t>(100 * i) - 1;
-        ASSERT_TRUE(user.Read(memory[i], count) == Bytes(9 * (i + 1), count)) << round << ", branch " << i;
-      }
-    }
-  });
-  ExpectNothingLeft();
-}
-
-// Each rank's send in one branch is what the other's receive in another branch waits for.
-TEST(CudaGraphTest, MessagesInBranchesDoNotWaitForEachOther) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
-    StreamUser user;
-    const Stream stream = user.NewStream();
-    const Stream branch = user.NewStream();
-    const int peer = 1 - rank;
-    std::byte* const in = user.Allocate(kBytes);
-    std::byte* const out = user.Allocate(kBytes);
-    std::byte* const sum = user.Allocate(kBytes);
-    UserGraph graph(stream, [&] {
-      Follow(user, branch, stream);
-      Submit(comm, branch, ANNULUS_CALL_RECV, nullptr, out, kBytes, peer);
-      Submit(comm, branch, ANNULUS_CALL_ALLREDUCE, out, sum, kBytes);
-      Submit(comm, stream, ANNULUS_CALL_SEND, in, nullptr, kBytes, peer);
-      Follow(user, stream, branch);
-    });
-    for (int round = 0; round < (kSanitized ? 5 : 100); ++round) {
-      user.Fill(stream, in, round + rank, kBytes);
-      graph.Launch(stream);
-      ASSERT_TRUE(user.Drain(stream));
-      ASSERT_TRUE(user.Read(out, kBytes) == Bytes(round + peer)) << round;
-      ASSERT_TRUE(user.Read(sum, kBytes) == Bytes(2 * round + 1)) << round;
-    }
-  });
-  ExpectNothingLeft();
-}
-
-// All in one stream, with nothing that waits on the host: live calls are queued long before the launches before them.
-TEST(CudaGraphTest, LaunchesAndLiveCallsTakeTurnsInOneStream) {
-  Cluster(Ranks()).Run([](annulus_comm_t* comm, int rank) {
-    StreamUser user;
-    const Stream stream = user.NewStream();
-    std::byte* const memory = user.Allocate(kBytes);
-    std::byte* const out = user.Allocate(kBytes);
-    const int next = (rank + 1) % kRanks;
-    const int last = (rank + kRanks - 1) % kRanks;
-    const auto add = [&](size_t count) {
-      Submit(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, count);
-      Calls both;
-      AddInStream(&both, stream, ANNULUS_CALL_SEND, memory, nullptr, count, next);
-      AddInStream(&both, stream, ANNULUS_CALL_RECV, nullptr, out, count, last);
-      ASSERT_EQ(both.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
-      user.Copy(stream, memory, out, count);
-    };
-    UserGraph graph(stream, [&] { add(kBytes); });
-    UserGraph second(stream, [&] { add(kBytes - 1); });
-    for (int round = 0; round < (kSanitized ? 3 : 30); ++round) {
-      user.Fill(stream, memory, 1, kBytes);
-      graph.Launch(stream);
-      add(kBytes - 2);
-      second.Launch(stream);
-      graph.Launch(stream);
-      add(kBytes - 3);
-      annulus_request_t* request = nullptr;
-      ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes - 4, 0, &request), ANNULUS_OK);
-      // Whoever waits drives the launches too.
-      if (round % 2 == 0) {
-        EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << LastMessage(comm);
-      }
-      EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
-      ASSERT_TRUE(user.Drain(stream));
-      const size_t least = kBytes - 4;
-      ASSERT_TRUE(user.Read(memory, least) == Bytes(729, least)) << round;
-    }
-  });
-  ExpectNothingLeft();
-}
-
-TEST(CudaGraphTest, GraphsWithCallsOfTwoCommunicators) {
-  Cluster(Ranks()).Run([](annulus_comm_t* comm, int rank) {
-    annulus_comm_t* other = nullptr;
-    ASSERT_EQ(annulus_comm_dup(comm, &other), ANNULUS_OK);
-    {
-      StreamUser user;
-      const Stream stream = user.NewStream();
-      const Stream branch = user.NewStream();
-      std::byte* const a = user.Allocate(kBytes);
-      std::byte* const b = user.Allocate(kBytes);
-      UserGraph graph(stream, [&] {
-        Follow(user, branch, stream);
-        Submit(rank == 1 ? other : comm, branch, ANNULUS_CALL_ALLREDUCE, rank == 1 ? b : a, rank == 1 ? b : a, kBytes);
-        Submit(rank == 1 ? comm : other, stream, ANNULUS_CALL_ALLREDUCE, rank == 1 ? a : b, rank == 1 ? a : b, kBytes);
-        Follow(user, stream, branch);
-      });
-      for (int round = 0; round < (kSanitized ? 5 : 50); ++round) {
-        user.Fill(stream, a, round + rank, kBytes);
-        user.Fill(stream, b, round + 10 * rank, kBytes);
-        graph.Launch(stream);
-        ASSERT_TRUE(user.Drain(stream));
-        ASSERT_TRUE(user.Read(a, kBytes) == Bytes(3 * round + 3)) << round;
-        ASSERT_TRUE(user.Read(b, kBytes) == Bytes(3 * round + 30)) << round;
-      }
-    }
-    EXPECT_EQ(annulus_comm_destroy(other), ANNULUS_OK);
-  });
-  ExpectNothingLeft();
-}
-
 int32_t Subtract(const void* left, const void* right, void* result, size_t count, annulus_type_t, void* context) {
   for (size_t i = 0; i < count; ++i) {
     static_cast<unsigned char*>(result)[i] = static_cast<unsigned char>(
@@ -380,26 +200,6 @@ TEST(CudaGraphTest, AnOperationOfTheUserStaysForTheGraph) {
       graph.Launch(stream);
       ASSERT_TRUE(user.Drain(stream));
       ASSERT_TRUE(user.Read(memory, kBytes) == Bytes(3 * round + 3 + 2));
-    }
-  });
-  ExpectNothingLeft();
-}
-
-// Larger than what is a fold where streams are not captured; the ranks' agreement on folds goes on beside the launches.
-TEST(CudaGraphTest, LargeCallsAreNoCandidatesForFolds) {
-  constexpr size_t kLarge = size_t{2} << 20;
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
-    StreamUser user;
-    const Stream stream = user.NewStream();
-    std::byte* const memory = user.Allocate(kLarge);
-    UserGraph graph(stream, [&] { Submit(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kLarge); });
-    for (int round = 0; round < (kSanitized ? 4 : 24); ++round) {
-      user.Fill(stream, memory, 1 + rank, kLarge);
-      graph.Launch(stream);
-      Submit(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kLarge);
-      if (round % 2 == 0) graph.Launch(stream);
-      ASSERT_TRUE(user.Drain(stream));
-      ASSERT_TRUE(user.Read(memory, kBytes) == Bytes(round % 2 == 0 ? 12 : 6)) << round;
     }
   });
   ExpectNothingLeft();
@@ -456,4 +256,4 @@ TEST(CudaGraphTest, CallsThatAgreeFirstAndPrioritiesAreRefused) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::graphs

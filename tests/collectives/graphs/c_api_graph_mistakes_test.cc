@@ -1,6 +1,6 @@
 // Mistakes in graphs, which the stand-in for CUDA's driver makes in the library's place: each is found by what the
 // other tests of calls in graphs look at. And GPUs and drivers that cannot have such calls.
-#include "tests/collectives/api/user_graph.h"
+#include "tests/collectives/graphs/user_graph.h"
 #include "tests/collectives/harness/cluster.h"
 
 namespace annulus {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "collectives/cuda/cuda_graph_call.h"
+#include "collectives/cuda/graphs/cuda_graph_call.h"
 
 namespace annulus {
 
