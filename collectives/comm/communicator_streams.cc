@@ -65,16 +65,13 @@ Status Communicator::Capture(std::span<const CallArguments> calls,
   for (size_t i = 0; i < calls.size(); ++i) captured.models[i]->keep = std::move(keeps[i]);
   streams_.replays()->Add(captured);
   const Status enqueued = in_stream->Enqueue({}, {});
-  if (enqueued.ok()) {
-    unqueued.Keep();
-  } else {
-    streams_.replays()->Remove(captured.call);
-  }
+  // The graph may have gone meanwhile, with the models.
+  if (enqueued.ok() || !streams_.replays()->Remove(captured.call)) unqueued.Keep();
   return enqueued.ok() ? enqueued : Refuse(enqueued);
 }
 
 void Communicator::Replay(const GraphReplays::Captured& captured) {
-  if (!CheckMayStart().ok()) return;  // Then the gate is open for good.
+  if (!CheckMayStart().ok()) return captured.call->End();
   try {
     ReplayWithMemory(captured);
   } catch (const std::bad_alloc&) {
@@ -93,7 +90,7 @@ void Communicator::ReplayWithMemory(const GraphReplays::Captured& captured) {
   dispatcher_.NoteLabels(queued);
   for (Request* const each : made) each->stream = captured.call;
   for (Request* const each : queued) each->stream = captured.call;
-  captured.call->Begin(static_cast<int>(made.size()));
+  if (!captured.call->Begin(static_cast<int>(made.size()))) return;
   unqueued.Keep();
   QueueAll(queued, false);
 }

@@ -35,9 +35,9 @@ void GraphReplays::Add(Captured captured) {
   captured_.push_back(std::move(captured));
 }
 
-void GraphReplays::Remove(const GraphCall* call) {
+bool GraphReplays::Remove(const GraphCall* call) {
   const std::lock_guard<std::mutex> lock(mu_);
-  std::erase_if(captured_, [call](const Captured& each) { return each.call == call; });
+  return std::erase_if(captured_, [call](const Captured& each) { return each.call == call; }) > 0;
 }
 
 void GraphReplays::Stop() {

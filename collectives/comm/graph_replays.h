@@ -47,8 +47,8 @@ class GraphReplays {
   Status Start();
   // From here on launches are looked for. Lets std::bad_alloc through.
   void Add(Captured captured);
-  // Undoes Add, for a capture that has failed, without `forget`.
-  void Remove(const GraphCall* call);
+  // Undoes Add, for a capture that has failed. Returns false where its graph is gone: then `forget` is called.
+  bool Remove(const GraphCall* call);
   // Ends the thread. Launches are not looked for any more.
   void Stop();
 

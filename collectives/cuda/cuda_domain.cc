@@ -131,7 +131,7 @@ Status CudaDomain::UseHandle(cuda::Device handle, const CudaDevice** device) {
 
 void CudaDomain::OpenGates() {
   const std::lock_guard<std::mutex> lock(streams_mutex_);
-  for (CudaStreamCalls* const calls : streams_) calls->OpenAll();
+  for (CudaStreamCalls* const calls : streams_) calls->OpenAllNow();
 }
 
 void CudaDomain::Enter(CudaStreamCalls* calls) {

@@ -56,11 +56,26 @@ class GraphCall : public StreamCall {
   // Whether no launch will come any more.
   bool is_gone() const { return is_gone_.load(std::memory_order_acquire); }
 
-  // Begins a launch's work: `calls` end before the gate opens.
-  void Begin(int calls) { SetCalls(calls); }
+  // Begins a launch's work: `calls` end before the gate opens. Returns false after End: then the gate is open for good.
+  bool Begin(int calls) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (is_ended_) {
+      OpenForGood();
+    } else {
+      SetCalls(calls);
+    }
+    return !is_ended_;
+  }
   bool IsIdle() const { return !HasCalls(); }
+  // The communicator has ended. While calls of a launch are under way the gate stays closed, for the next launch would
+  // overwrite what other ranks may still be sent; it opens with their end.
+  void End() {
+    const std::lock_guard<std::mutex> lock(mu_);
+    is_ended_ = true;
+    if (IsIdle()) OpenForGood();
+  }
 
-  // Opens the gate of all launches to come.
+  // Opens the gate of all launches to come, whatever is under way.
   virtual void OpenForGood() = 0;
 
  protected:
@@ -84,6 +99,8 @@ class GraphCall : public StreamCall {
   }
 
  private:
+  std::mutex mu_;
+  bool is_ended_ = false;
   std::shared_ptr<GraphBell> bell_;
   std::atomic<uint64_t> launches_{0};
   std::atomic<bool> is_gone_{false};

@@ -3,6 +3,8 @@
 // Threads: as DriverFunctions.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstdint>
 
 #include "cuda_kernels/driver/driver_types.h"
@@ -25,6 +27,12 @@ struct GraphProgram {
 #include "tests/cuda/graph_functions.inc"
 #undef ANNULUS_DRIVER_FUNCTION
     return has_all;
+  }
+  // The same of the driver in `file`, which the process has loaded.
+  bool OpenLoaded(const char* file) {
+    void* const handle = dlopen(file, RTLD_NOW | RTLD_NOLOAD);
+    void* const find = handle != nullptr ? dlsym(handle, "cuGetProcAddress_v2") : nullptr;
+    return find != nullptr && Open(reinterpret_cast<Find>(find));
   }
 };
 

@@ -61,7 +61,7 @@ Status CudaGraphCalls::Record(cuda::Stream user, cuda::Graph graph, CudaGraphCal
   const Status recorded = call->Record(user, graph);
   if (!recorded.ok()) Recycle(call);
   const std::lock_guard<std::mutex> lock(mu_);
-  if (is_open_) call->OpenForGood();
+  if (is_open_) call->End();
   return recorded;
 }
 
@@ -75,6 +75,12 @@ void CudaGraphCalls::Recycle(const GraphCall* call) {
 void CudaGraphCalls::OpenAll() {
   const std::lock_guard<std::mutex> lock(mu_);
   is_open_ = true;
+  for (const Place& place : places_) place.call->End();
+}
+
+void CudaGraphCalls::OpenAllNow() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  is_open_ = true;
   for (const Place& place : places_) place.call->OpenForGood();
 }
 
@@ -84,7 +90,7 @@ size_t CudaGraphCalls::MemoryBytes() const {
 }
 
 std::vector<std::unique_ptr<CudaGraphCall>> CudaGraphCalls::TakeAll() {
-  OpenAll();
+  OpenAllNow();
   const std::lock_guard<std::mutex> lock(mu_);
   std::vector<std::unique_ptr<CudaGraphCall>> calls;
   for (Place& place : places_) calls.push_back(std::move(place.call));

@@ -1,7 +1,7 @@
 // CudaGraphCalls: the calls of one communicator in CUDA graphs. Each has a place for as long as its graph lives; a
 // later capture uses it again.
 //
-// Threads: OpenAll, Recycle and MemoryBytes from any; the rest one at a time.
+// Threads: OpenAll, OpenAllNow, Recycle and MemoryBytes from any; the rest one at a time.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,11 @@ class CudaGraphCalls {
   Status Record(cuda::Stream user, cuda::Graph graph, CudaGraphCall* call);
   // Its graph is gone, or it is in none.
   void Recycle(const GraphCall* call);
-  // Opens the gates of all launches to come, those of later captures too.
+  // Opens the gates of all launches to come, those of later captures too: each when its calls have ended
+  // (GraphCall::End).
   void OpenAll();
+  // Now, whatever is under way.
+  void OpenAllNow();
   // Pinned memory, in bytes.
   size_t MemoryBytes() const;
 

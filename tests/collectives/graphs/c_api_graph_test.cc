@@ -225,6 +225,11 @@ TEST(CudaGraphTest, WhatCannotBeCapturedIsRefusedAndTheCaptureGoesOn) {
       call.done = [](void*, annulus_status_t) {};
       refused(one, nullptr, ANNULUS_INVALID_ARGUMENT, "done");
       call.done = nullptr;
+      Calls receive;
+      annulus_received_t received{};
+      received.struct_bytes = sizeof received;
+      AddInStream(&receive, stream, ANNULUS_CALL_RECV, nullptr, memory, kBytes, 1 - rank).received = &received;
+      refused(receive, nullptr, ANNULUS_INVALID_ARGUMENT, "received");
       EXPECT_EQ(one.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
     });
     user.Fill(stream, memory, rank + 1, kBytes);

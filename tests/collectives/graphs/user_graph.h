@@ -3,7 +3,6 @@
 // Threads: one at a time.
 #pragma once
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -18,8 +17,7 @@ inline const cuda::GraphProgram& Graphs() {
   static const cuda::GraphProgram graphs = [] {
     LoadDriver();
     cuda::GraphProgram found;
-    void* const handle = dlopen("tests/cuda/fake_driver/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    EXPECT_TRUE(found.Open(reinterpret_cast<cuda::GraphProgram::Find>(dlsym(handle, "cuGetProcAddress_v2"))));
+    EXPECT_TRUE(found.OpenLoaded("tests/cuda/fake_driver/libcuda.so.1"));
     return found;
   }();
   return graphs;

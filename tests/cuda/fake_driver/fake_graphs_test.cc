@@ -1,6 +1,5 @@
 // Graphs of the stand-in for CUDA's driver: captures, launches in the order of what comes after what, user objects, and
 // that it finds what a user of graphs does wrong.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -32,8 +31,7 @@ class FakeGraphsTest : public testing::Test {
   void SetUp() override {
     control_ = ResetFakeCuda({.seed = 5});
     driver_ = OpenFakeCuda();
-    void* const handle = dlopen(FakeCudaFile().c_str(), RTLD_NOW);
-    ASSERT_TRUE(graphs_.Open(reinterpret_cast<GraphProgram::Find>(dlsym(handle, "cuGetProcAddress_v2"))));
+    ASSERT_TRUE(graphs_.OpenLoaded(FakeCudaFile().c_str()));
     Context context = nullptr;
     Device device = 0;
     ASSERT_EQ(driver()->DeviceGet(&device, 0), Result::kSuccess);
