@@ -23,7 +23,8 @@ CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue-
   for (int quiet = 0;;) {
     const bool is_free = !queue->is_driving_ && queue->HasWork();
     const bool is_left_alone = queue->watch_.activity == seen && queue->helpers_.load() == 0;
-    if (is_free && (is_left_alone || queue->is_stopping_ || queue->config_.by_priority)) break;
+    if (is_free && (is_left_alone || queue->watch_.is_urgent || queue->is_stopping_ || queue->config_.by_priority))
+      break;
     const bool is_driven_long = queue->watch_.activity == seen && queue->is_driving_;
     quiet = queue->watch_.queued == seen_queued ? quiet + 1 : 0;
     seen = queue->watch_.activity;
@@ -37,6 +38,7 @@ CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue-
       queue->watch_.is_asleep = false;
     }
   }
+  queue->watch_.is_urgent = false;
   Lengthen(Call());
 }
 
@@ -95,7 +97,7 @@ void CallQueue::AddedWork() {
     if (!IsDrivenByThisThread()) config_.nudge();
     return;
   }
-  if (watch_.is_asleep) watch_.wakes.notify_one();
+  if (watch_.is_asleep || watch_.is_urgent) watch_.wakes.notify_one();
 }
 
 void CallQueue::WakeHelpers() {
@@ -136,7 +138,27 @@ bool CallQueue::Add(Request* request) {
 void CallQueue::AddHeld(Request* request) {
   request->number = ++number_;
   calls_.push_back(request);
+  if (IsReplayed(*request)) Overtake(request);
   AddedWork();
+}
+
+void CallQueue::Overtake(Request* last) {
+  watch_.is_urgent = true;
+  Request* first = calls_.front();
+  while (first->IsReady() && first != last) first = first->next;
+  if (first == last) return;
+  if (first == calls_.front()) {
+    has_overtaken_.store(true, std::memory_order_release);
+    // It is driven later, with a later number, as on ranks that have not come to it.
+    if (first->call.sequence != 0) --sequence_;
+    first->call.sequence = 0;
+  }
+  while (first != last) {
+    Request* const next = first->next;
+    calls_.erase(first);
+    calls_.push_back(first);
+    first = next;
+  }
 }
 
 bool CallQueue::PostMessage(Request* message) {
@@ -187,6 +209,7 @@ Call CallQueue::Current() const {
 Request* CallQueue::DriveFirst(bool* is_stopping) {
   const std::lock_guard<std::mutex> lock(mu_);
   *is_stopping = is_stopping_;
+  has_overtaken_.store(false, std::memory_order_release);
   if (calls_.empty()) return nullptr;
   NumberFirst();
   driven_ = calls_.front()->call;
@@ -233,6 +256,11 @@ Request* CallQueue::FirstByPriority() const {
     if (each->options.priority > first->options.priority) first = each;
   }
   return first;
+}
+
+bool CallQueue::IsFirst(const Request* request) const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return calls_.front() == request;
 }
 
 Request* CallQueue::Find(uint64_t number) const {

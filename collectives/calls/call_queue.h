@@ -157,7 +157,8 @@ class CallQueue {
   // The queue's lock.
   std::mutex* mutex() { return &mu_; }
 
-  // Queues a collective, and numbers it. Its sequence number follows when it is about to be driven. Returns false, and
+  // Queues a collective, and numbers it. One of a graph goes before the first whose stream is not ready, which may wait
+  // for the graph, and is hurried. Its sequence number follows when it is about to be driven. Returns false, and
   // does nothing, when the queue is stopping. Needs no memory, as PostMessage.
   bool Add(Request* request);
   // Posts a message, likewise.
@@ -209,6 +210,10 @@ class CallQueue {
   // First request of the highest priority, or the one with that number. Null if none.
   Request* FirstByPriority() const;
   Request* Find(uint64_t number) const;
+  // Whether it is still the first: no call of a graph has come before it. Once its stream is ready, none will.
+  bool IsFirst(const Request* request) const;
+  // Whether a call of a graph has come before the one that DriveFirst gave. Takes no lock.
+  bool HasOvertaken() const { return has_overtaken_.load(std::memory_order_acquire); }
   // Removes and counts a request that has been driven.
   void Remove(Request* request, Code code);
   // The first posted message; null when there is none. AcceptFirst takes it on.
@@ -222,6 +227,7 @@ class CallQueue {
   struct Watch {
     std::condition_variable wakes;  // Wakes the progress thread.
     bool is_asleep = false;         // It does not look, but waits to be woken.
+    bool is_urgent = false;         // It takes what is queued now without leaving it alone first.
     uint64_t activity = 0;          // Changes when something is queued or driven.
     uint64_t queued = 0;            // Changes when something is queued.
   };
@@ -251,7 +257,11 @@ class CallQueue {
   }
   void CountRequest(const Request& request, Code code);
   void AddHeld(Request* request);
+  static bool IsReplayed(const Request& request) { return request.stream != nullptr && request.stream->is_replayed(); }
+  // Puts the last call, that of a graph, before the first whose stream is not ready.
+  void Overtake(Request* last);
   void PostHeld(Request* message) {
+    watch_.is_urgent |= IsReplayed(*message);
     messages_.posted.push_back(message);
     messages_.has_posted.store(true, std::memory_order_release);
     AddedWork();
@@ -271,6 +281,7 @@ class CallQueue {
   mutable std::mutex mu_;
   std::condition_variable ended_;                  // Signalled when a turn or a request has ended and someone waits.
   std::atomic<bool> has_news_{false};              // For Notice.
+  std::atomic<bool> has_overtaken_{false};         // For HasOvertaken.
   bool is_driving_ = false;                        // Some thread has a long turn.
   std::atomic<std::thread::id> driving_thread_{};  // Valid while is_driving_.
   Call driven_;                                    // Valid while is_driving_; sequence 0 for messages.

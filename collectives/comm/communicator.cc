@@ -51,14 +51,7 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
       checks_calls_(options().check_calls && nranks() > 1),
       fixed_memory_(FixedMemory()) {
   queues_->WatchIn(setup_->reactor());
-  const size_t limit = static_cast<size_t>(options().memory_bytes);
-  const size_t most = limit == 0 ? SIZE_MAX : limit - std::min(limit, fixed_memory_.total());
-  dispatcher_.OpenStaging(most / 2);  // Half of the memory stays for calls in streams and for requests.
-  StreamOrder::Folds folds;
-  folds.memory_bytes = options().priorities ? 0 : static_cast<size_t>(options().stream_fold_bytes);
-  folds.can = options().device_reduce != ReduceOn::kCpu;
-  folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
-  streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds));
+  OpenStreams();
   setup_->CallOnVerdict([this] { streams_.OpenAll(); });
 }
 
@@ -66,6 +59,7 @@ Communicator::~Communicator() {
   // Callbacks still may call; what they start is refused.
   failures_.Close();
   streams_.OpenAll();
+  streams_.StopReplays();
   dispatcher_.Stop();
   callbacks_.Finish();
 }
@@ -178,6 +172,7 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
   StreamOrder::Call in_stream(&streams_);
   const Status staged = in_stream.Stage({&call, 1}, agreement != nullptr, PlaceDeadline({&call, 1}));
   if (!staged.ok()) return Refuse(staged);
+  if (in_stream.is_captured()) return Capture({&call, 1}, {&keep, 1}, give, agreement, &in_stream);
   Request* made = nullptr;
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, give == nullptr, &made));
   made->keep = std::move(keep);
@@ -207,6 +202,7 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   StreamOrder::Call in_stream(&streams_);
   const Status staged = in_stream.Stage(calls, agreement != nullptr, PlaceDeadline(calls));
   if (!staged.ok()) return Refuse(staged);
+  if (in_stream.is_captured()) return Capture(calls, keeps, give, agreement, &in_stream);
   std::vector<Request*> made(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));
   for (size_t i = 0; i < made.size(); ++i) made[i]->keep = std::move(keeps[i]);
@@ -357,13 +353,6 @@ MemoryUse Communicator::Memory() const {
   use.requests = requests_.MemoryBytes();
   use.gpu = streams_.GpuBytes();
   return use;
-}
-
-Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
-  Nanoseconds longest = 0;
-  for (const CallArguments& call : calls)
-    longest = std::max(longest, call.timeout() > 0 ? call.timeout() : dispatcher_.call_timeout());
-  return DeadlineAfter(longest);
 }
 
 MemoryUse Communicator::FixedMemory() const {

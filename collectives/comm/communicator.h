@@ -212,6 +212,14 @@ class Communicator {
   // Combines the requests of a group's calls, and returns what is to be queued.
   std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);
   Status StartThreads(std::span<const CallArguments> calls);
+  void OpenStreams();
+  // Calls in graphs. Captures calls that were staged, each with what keeps its operation.
+  Status Capture(std::span<const CallArguments> calls, std::span<std::shared_ptr<const UserReduction>> keeps,
+                 const Give& give, const Request* agreement, StreamOrder::Call* in_stream);
+  // As GraphReplays::Config.
+  void Replay(const GraphReplays::Captured& captured);
+  void ReplayWithMemory(const GraphReplays::Captured& captured);
+  void ForgetCaptured(const GraphReplays::Captured& captured);
   // Waits for requests; null inside a reduction function, where waiting would never end.
   Requests::AwaitEnd AwaitEnd();
   // Calls the release functions of operations that nothing uses any more.

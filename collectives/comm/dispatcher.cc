@@ -266,6 +266,7 @@ void Dispatcher::DriveQueue(const Manner& manner) {
     }
     std::optional<Code> code = Code::kAborted;
     if (!is_stopping || driver_.paused()) code = DriveNext(&request, manner);
+    if (!code && queue_->HasOvertaken()) continue;
     if (!code) return;
     EndQueued(request, *code);
   } while (!(*manner.patience.is_over)());
@@ -285,6 +286,7 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
   if (!AwaitStream(request, manner, !by_priority())) {
     return failures_->CheckEnded(&code) ? std::optional<Code>(code) : std::nullopt;
   }
+  if (request.stream != nullptr && !by_priority() && !queue_->IsFirst(&request)) return std::nullopt;
   if (CanDriveAgain(request)) return DriveAgain(request, manner);
   return Drive(request.arguments, request.is_fused() ? &request : nullptr, request.call, manner, request.fold);
 }

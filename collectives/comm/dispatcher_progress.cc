@@ -40,7 +40,7 @@ bool Dispatcher::AwaitStream(const Request& request, const Manner& manner, bool 
     if (failures_->ended()) return false;
     const Deadline until = Now() + pause;
     const auto over = [&] {
-      is_over = is_over || (may_pause && is_enough());
+      is_over = is_over || (may_pause && (is_enough() || queue_->HasOvertaken()));
       return is_over || request.IsReady() || Now() >= until;
     };
     const std::function<bool()> asks = std::ref(over);

@@ -21,8 +21,9 @@ bool HasStream(const CallArguments& call) { return call.options != nullptr && ca
 
 }  // namespace
 
-void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds folds) {
+void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays) {
   if (domains == nullptr) return;
+  replays_ = std::make_unique<GraphReplays>(std::move(replays));
   for (MemoryDomain* const domain : domains->devices()) {
     if (calls_ == nullptr) calls_ = domain->OpenStreams(most_bytes);
   }
@@ -64,6 +65,9 @@ Status StreamOrder::Call::Stage(std::span<CallArguments> calls, bool may_do_noth
     return Status::Invalid("the calls of a group must have the same stream");
   if (order_->calls_ == nullptr) return {Code::kUnsupported, "no device of this process has streams"};
   stream_ = calls.front().options->stream;
+  ANNULUS_RETURN_IF_ERROR(order_->calls_->FindCapture(stream_, &capture_));
+  // No call of a graph is a candidate for a fold: ranks launch graphs as often as they like.
+  if (is_captured()) return StageCopies(calls, false, until);
   may_be_fold_ = calls.size() == 1 && !may_do_nothing && order_->MayBeFold(calls.front());
   if (!may_be_fold_) return StageCopies(calls, may_do_nothing, until);
   ANNULUS_RETURN_IF_ERROR(order_->agreement_->Await(order_->candidates_ + 1, until));
@@ -78,8 +82,12 @@ Status StreamOrder::Call::StageCopies(std::span<CallArguments> calls, bool may_d
   size_t bytes = 0;
   order_->places_.clear();
   for (const CallArguments& call : calls) order_->places_.push_back(order_->buffers_.Arrange(call, &bytes));
-  ANNULUS_RETURN_IF_ERROR(
-      order_->calls_->Acquire(stream_, static_cast<int>(calls.size()), bytes, false, until, &place_));
+  if (is_captured()) {
+    ANNULUS_RETURN_IF_ERROR(order_->calls_->AcquireInGraph(stream_, bytes, order_->replays_->bell(), &place_));
+  } else {
+    ANNULUS_RETURN_IF_ERROR(
+        order_->calls_->Acquire(stream_, static_cast<int>(calls.size()), bytes, false, until, &place_));
+  }
   for (size_t i = 0; i < calls.size(); ++i)
     order_->buffers_.Replace(&calls[i], order_->places_[i], place_.staging, place_.inputs, place_.outputs);
   // What is copied back is then what was there.

@@ -21,6 +21,8 @@
 #include "collectives/calls/call_arguments.h"
 #include "collectives/calls/request.h"
 #include "collectives/calls/staged_buffers.h"
+#include "collectives/comm/graph_replays.h"
+#include "collectives/reduce/graph_call.h"
 #include "collectives/reduce/memory_domains.h"
 #include "collectives/reduce/stream_call.h"
 
@@ -40,8 +42,16 @@ class StreamOrder {
   };
 
   // Before anything else: takes the first of `domains` that has streams; null or none: calls with streams are refused.
-  // They take up to `most_bytes` of pinned memory.
-  void Open(const MemoryDomains* domains, size_t most_bytes, Folds folds);
+  // They take up to `most_bytes` of pinned memory. `replays`: how calls in graphs are done.
+  void Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays);
+  // Null: no device has streams.
+  GraphReplays* replays() { return replays_.get(); }
+  // Launches of graphs do nothing from here on. Before what `replays` needs goes.
+  void StopReplays() {
+    if (replays_ != nullptr) replays_->Stop();
+  }
+  // As StreamCalls.
+  void Recycle(GraphCall* call) { calls_->Recycle(call); }
 
   // Keeps the order in which calls enter their streams that in which they are queued; otherwise a call might wait in
   // the queue for one behind it. Held while calls are submitted of which some have a stream; else nothing is locked.
@@ -57,13 +67,19 @@ class StreamOrder {
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    // Takes a place for `calls`, which are complete and valid, and has them use staging memory. Does nothing without a
-    // stream. `may_do_nothing`: outputs keep their content where the calls end without having written them. Waits up
-    // to `until`. Errors: kInvalidArgument, where their streams differ; as StreamCalls::Acquire.
+    // Takes a place for `calls`, which are complete and valid, and has them use staging memory; in a graph, where their
+    // stream is captured. Does nothing without a stream. `may_do_nothing`: outputs keep their content where the calls
+    // end without having written them. Waits up to `until`. Errors: kInvalidArgument, where their streams differ; as
+    // StreamCalls::Acquire.
     Status Stage(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
     // Puts the calls into their stream, and names their place in the requests `made` of them and in those that are to
     // be `queued`. Errors: as StreamCalls::Enqueue.
     Status Enqueue(std::span<Request* const> made, std::span<Request* const> queued);
+
+    // After Stage: the calls are captured into a graph. Then Enqueue puts them there, for no requests.
+    bool is_captured() const { return capture_.id != 0; }
+    uint64_t capture() const { return capture_.id; }
+    GraphCall* graph_call() const { return place_.graph_call; }
 
    private:
     Status StageCopies(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
@@ -73,6 +89,7 @@ class StreamOrder {
 
     StreamOrder* const order_;
     void* stream_ = nullptr;
+    StreamCapture capture_;
     StreamCalls::Place place_;
     bool may_be_fold_ = false;
   };
@@ -94,6 +111,7 @@ class StreamOrder {
   const int rank_;
   const int nranks_;
   std::unique_ptr<StreamCalls> calls_;
+  std::unique_ptr<GraphReplays> replays_;
   Folds fold_rules_;
   std::unique_ptr<FoldAgreement> agreement_;  // Null: no call is a fold.
   std::mutex mu_;

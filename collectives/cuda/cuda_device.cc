@@ -31,6 +31,7 @@ Status CudaDevice::RetainContext() {
   int major = 0;
   int minor = 0;
   int shares_pointers = 0;
+  int waits_for_64_bits = 0;
   std::array<char, 128> name{};
   const cuda::RelaxedCapture relaxed(driver_);
   ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->DeviceGet(&handle_, ordinal_), "cuDeviceGet"));
@@ -40,6 +41,8 @@ Status CudaDevice::RetainContext() {
   driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, handle_);
   driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, handle_);
   FindRdma();
+  driver_->DeviceGetAttribute(&waits_for_64_bits, DeviceAttribute::kCanUse64BitWords, handle_);
+  waits_for_64_bits_ = waits_for_64_bits != 0;
   driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, handle_);
   ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->DeviceGetUuid(&uuid_, handle_), "cuDeviceGetUuid"));
   driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle_);

@@ -40,6 +40,8 @@ class CudaDevice {
   // What it sees of what network cards write to its memory: all, what was written before a flush, or nothing.
   enum class RdmaWrites : uint8_t { kSeen, kFlushed, kHidden };
   RdmaWrites rdma_writes() const { return rdma_writes_; }
+  // Whether its streams can wait for words of 64 bits.
+  bool waits_for_64_bits() const { return waits_for_64_bits_; }
   // Ranks that share it have the same.
   const cuda::Uuid& uuid() const { return uuid_; }
   // "NVIDIA H200 (sm_90)".
@@ -66,6 +68,7 @@ class CudaDevice {
   int capability_ = 0;
   std::string pci_address_;
   bool exports_memory_ = false;
+  bool waits_for_64_bits_ = false;
   RdmaWrites rdma_writes_ = RdmaWrites::kHidden;
   std::string name_;
   cuda::Library library_ = nullptr;

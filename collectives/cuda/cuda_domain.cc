@@ -59,6 +59,10 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
 
 CudaDomain::~CudaDomain() {
   exports_.End();
+  // A graph may be launched yet: what it has stays for ever.
+  for (auto& call : in_graphs_) {
+    if (!call->IsFree()) static_cast<void>(call.release());
+  }
   slots_.ForgetDevice();
 }
 
@@ -127,7 +131,7 @@ Status CudaDomain::UseHandle(cuda::Device handle, const CudaDevice** device) {
 
 void CudaDomain::OpenGates() {
   const std::lock_guard<std::mutex> lock(streams_mutex_);
-  for (CudaStreamCalls* const calls : streams_) calls->OpenAll();
+  for (CudaStreamCalls* const calls : streams_) calls->OpenAllNow();
 }
 
 void CudaDomain::Enter(CudaStreamCalls* calls) {
@@ -135,13 +139,18 @@ void CudaDomain::Enter(CudaStreamCalls* calls) {
   if (std::ranges::find(streams_, calls) == streams_.end()) streams_.push_back(calls);
 }
 
-void CudaDomain::Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaStreamCall>> places) {
+void CudaDomain::Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaStreamCall>> places,
+                       std::vector<std::unique_ptr<CudaGraphCall>> in_graphs) {
   std::vector<std::unique_ptr<CudaStreamCall>> free;  // Freed without the lock.
+  std::vector<std::unique_ptr<CudaGraphCall>> free_of_graphs;
   const std::lock_guard<std::mutex> lock(streams_mutex_);
   std::erase(streams_, calls);
   std::ranges::move(leaving_, std::back_inserter(places));
   leaving_.clear();
   for (auto& place : places) (place->IsOver() ? free : leaving_).push_back(std::move(place));
+  std::ranges::move(in_graphs_, std::back_inserter(in_graphs));
+  in_graphs_.clear();
+  for (auto& call : in_graphs) (call->IsFree() ? free_of_graphs : in_graphs_).push_back(std::move(call));
 }
 
 void CudaDomain::AddFoldMemory(uint64_t begin, const std::shared_ptr<FoldMemory>& memory) {

@@ -37,6 +37,7 @@ struct CudaReport {
   const char* why = "";  // Why there is no better path, also over links; "" when this is the best.
 };
 
+class CudaGraphCall;
 class CudaStreamCall;
 class CudaStreamCalls;
 class FoldMemory;
@@ -74,10 +75,11 @@ class CudaDomain final : public MemoryDomain {
 
   // Opens the gates of all stream-ordered calls of the process, those of later calls too: it ends.
   void OpenGates();
-  // For CudaStreamCalls: from its first call to its end. Places that a GPU has not left are kept until it has; their
-  // gates are open.
+  // For CudaStreamCalls: from its first call to its end. Places that a GPU has not left, or that graphs have, are kept
+  // until it is otherwise; their gates are open.
   void Enter(CudaStreamCalls* calls);
-  void Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaStreamCall>> places);
+  void Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaStreamCall>> places,
+             std::vector<std::unique_ptr<CudaGraphCall>> in_graphs);
 
   // Memory of a communicator of this process, by its address; null: there is none any more.
   void AddFoldMemory(uint64_t begin, const std::shared_ptr<FoldMemory>& memory);
@@ -122,6 +124,7 @@ class CudaDomain final : public MemoryDomain {
   std::mutex streams_mutex_;  // Guards what follows.
   std::vector<CudaStreamCalls*> streams_;
   std::vector<std::unique_ptr<CudaStreamCall>> leaving_;
+  std::vector<std::unique_ptr<CudaGraphCall>> in_graphs_;
   std::map<uint64_t, std::weak_ptr<FoldMemory>> fold_memories_;  // By their begin.
 };
 

@@ -32,7 +32,7 @@ CudaStreamCalls::~CudaStreamCalls() {
     const std::lock_guard<std::mutex> lock(mu_);
     places.swap(calls_);
   }
-  domain_->Leave(this, std::move(places));
+  domain_->Leave(this, std::move(places), graphs_.TakeAll());
 }
 
 Status CudaStreamCalls::FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const {
@@ -58,22 +58,57 @@ Status CudaStreamCalls::FindDevice(cuda::Stream stream, const CudaDevice** devic
   return {Code::kUnsupported, "stream belongs to a context that is not the primary one of its GPU"};
 }
 
-Status CudaStreamCalls::CheckCapture(cuda::Stream stream, const CudaDevice& device) const {
-  const cuda::Driver& driver = device.driver();
-  const cuda::ScopedContext scope(driver, device.context());
+Status CudaStreamCalls::FindDeviceAgain(cuda::Stream stream, const CudaDevice** device) {
+  *device = std::exchange(found_, nullptr);
+  return *device != nullptr && found_for_ == stream ? Status() : FindDevice(stream, device);
+}
+
+Status CudaStreamCalls::FindCapture(void* stream, StreamCapture* capture) {
+  const auto handle = static_cast<cuda::Stream>(stream);
+  const CudaDevice* device = nullptr;
+  *capture = StreamCapture();
+  ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &device));
+  const cuda::Driver& driver = device->driver();
+  const cuda::ScopedContext scope(driver, device->context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
   cuda::CaptureStatus status = cuda::CaptureStatus::kNone;
-  const cuda::Result result = driver->StreamIsCapturing(stream, &status);
-  const bool is_captured = status != cuda::CaptureStatus::kNone || result == cuda::Result::kStreamCaptureImplicit;
-  if (!is_captured) return driver.ToStatus(result, "cuStreamIsCapturing");
-  return {Code::kUnsupported, "stream is captured into a graph, which this version of Annulus cannot be part of"};
+  const cuda::Result result = driver->StreamIsCapturing(handle, &status);
+  if (result == cuda::Result::kStreamCaptureImplicit)
+    return {Code::kUnsupported, "stream is a default stream, while another one is captured into a graph"};
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(result, "cuStreamIsCapturing"));
+  found_ = device;
+  found_for_ = handle;
+  if (status == cuda::CaptureStatus::kNone) return Status();
+  ANNULUS_RETURN_IF_ERROR(CudaGraphCall::Check(*device));
+  cuda::Graph graph = nullptr;
+  ANNULUS_RETURN_IF_ERROR(
+      driver.ToStatus(driver->StreamGetCaptureInfo(handle, &status, &capture->id, &graph, nullptr, nullptr, nullptr),
+                      "cuStreamGetCaptureInfo"));
+  capture->graph = graph;
+  if (status == cuda::CaptureStatus::kActive) return Status();
+  return {Code::kUnsupported, "stream is captured into a graph, and the capture has failed"};
+}
+
+Status CudaStreamCalls::AcquireInGraph(void* stream, size_t bytes, const std::shared_ptr<GraphBell>& bell,
+                                       Place* place) {
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(FindDeviceAgain(static_cast<cuda::Stream>(stream), &device));
+  domain_->Enter(this);
+  size_t others = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    others = memory_bytes_;
+  }
+  CudaGraphCall* call = nullptr;
+  ANNULUS_RETURN_IF_ERROR(graphs_.Acquire(*device, bytes, most_bytes_ - std::min(most_bytes_, others), bell, &call));
+  *place = {call, call->staging(), call->inputs(), call->outputs(), nullptr, call};
+  return Status();
 }
 
 Status CudaStreamCalls::Acquire(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) {
   const auto handle = static_cast<cuda::Stream>(stream);
   const CudaDevice* user = nullptr;
-  ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &user));
-  ANNULUS_RETURN_IF_ERROR(CheckCapture(handle, *user));
+  ANNULUS_RETURN_IF_ERROR(FindDeviceAgain(handle, &user));
   const CudaDevice& device = shares ? shared_->own->device() : *user;
   ANNULUS_RETURN_IF_ERROR(Prepare(device));
   CudaStreamCall* call = nullptr;
@@ -83,7 +118,7 @@ Status CudaStreamCalls::Acquire(void* stream, int calls, size_t bytes, bool shar
     if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(device, bytes);
   }
   call->Begin(calls, user, shares ? std::shared_ptr<const FoldTurn>(shared_, shared_->own.get()) : nullptr);
-  *place = {call, call->staging(), call->inputs(), call->outputs(), call->program()};
+  *place = {call, call->staging(), call->inputs(), call->outputs(), call->program(), nullptr};
   return Status();
 }
 
@@ -118,7 +153,7 @@ Status CudaStreamCalls::Prepare(const CudaDevice& device) {
     bytes += call->memory_bytes();
   }
   const std::lock_guard<std::mutex> lock(mu_);
-  if (memory_bytes_ + bytes > most_bytes_) {
+  if (memory_bytes_ + graphs_.MemoryBytes() + bytes > most_bytes_) {
     return {Code::kOutOfMemory, "stream-ordered calls need " + std::to_string(bytes) +
                                     " bytes of pinned memory, more than memory_bytes (ANNULUS_MEMORY_BYTES) leaves"};
   }
@@ -179,6 +214,14 @@ void CudaStreamCalls::GrowFree(const CudaDevice& device, size_t bytes) {
 }
 
 Status CudaStreamCalls::Enqueue(void* stream, const Place& place) {
+  if (place.graph_call != nullptr) {
+    StreamCapture capture;
+    const Status found = FindCapture(stream, &capture);
+    if (!found.ok()) GiveBack(place);
+    ANNULUS_RETURN_IF_ERROR(found);
+    return graphs_.Record(static_cast<cuda::Stream>(stream), static_cast<cuda::Graph>(capture.graph),
+                          static_cast<CudaGraphCall*>(place.graph_call));
+  }
   auto* const call = static_cast<CudaStreamCall*>(place.call);
   ANNULUS_RETURN_IF_ERROR(call->Enqueue(static_cast<cuda::Stream>(stream)));
   const std::lock_guard<std::mutex> lock(mu_);
@@ -186,9 +229,13 @@ Status CudaStreamCalls::Enqueue(void* stream, const Place& place) {
   return Status();
 }
 
-void CudaStreamCalls::GiveBack(const Place& place) { static_cast<CudaStreamCall*>(place.call)->GiveBack(); }
+void CudaStreamCalls::GiveBack(const Place& place) {
+  if (place.graph_call != nullptr) return graphs_.Recycle(place.graph_call);
+  static_cast<CudaStreamCall*>(place.call)->GiveBack();
+}
 
 void CudaStreamCalls::OpenAll() {
+  graphs_.OpenAll();
   const std::lock_guard<std::mutex> lock(mu_);
   is_open_ = true;
   for (const auto& call : calls_) call->OpenGate();
@@ -197,7 +244,7 @@ void CudaStreamCalls::OpenAll() {
 
 size_t CudaStreamCalls::MemoryBytes() const {
   const std::lock_guard<std::mutex> lock(mu_);
-  return memory_bytes_;
+  return memory_bytes_ + graphs_.MemoryBytes();
 }
 
 }  // namespace annulus

@@ -1,4 +1,5 @@
-// CudaStreamCalls: the stream-ordered calls of one communicator on all GPUs, up to kMostCalls on each at a time.
+// CudaStreamCalls: the stream-ordered calls of one communicator on all GPUs, up to kMostCalls on each at a time, and
+// those in graphs beside them.
 //
 // Threads: as StreamCalls.
 #pragma once
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "collectives/cuda/cuda_stream_call.h"
+#include "collectives/cuda/graphs/cuda_graph_calls.h"
 #include "collectives/reduce/stream_call.h"
 
 namespace annulus {
@@ -27,11 +29,19 @@ class CudaStreamCalls final : public StreamCalls {
   ~CudaStreamCalls() override;
 
   Status Acquire(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) override;
+  Status FindCapture(void* stream, StreamCapture* capture) override;
+  Status AcquireInGraph(void* stream, size_t bytes, const std::shared_ptr<GraphBell>& bell, Place* place) override;
+  void Recycle(GraphCall* call) override { graphs_.Recycle(call); }
   Status Share(void* stream, size_t bytes, SharedPlace* place) override;
   Status Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) override;
   Status Enqueue(void* stream, const Place& place) override;
   void GiveBack(const Place& place) override;
   void OpenAll() override;
+  // The process ends: gates of graphs do not wait for the ends of their calls.
+  void OpenAllNow() {
+    OpenAll();
+    graphs_.OpenAllNow();
+  }
   size_t MemoryBytes() const override;
 
  private:
@@ -41,9 +51,10 @@ class CudaStreamCalls final : public StreamCalls {
     std::vector<std::shared_ptr<FoldMemory>> neighbours;
   };
 
-  // The GPU of a stream, and whether calls may be put into that.
+  // The GPU of a stream, if calls may be put into that.
   Status FindDevice(cuda::Stream stream, const CudaDevice** device);
-  Status CheckCapture(cuda::Stream stream, const CudaDevice& device) const;
+  // The same after FindCapture, without asking the driver again.
+  Status FindDeviceAgain(cuda::Stream stream, const CudaDevice** device);
   // The GPU that is current where `handle` is a default stream, else the stream's.
   Status FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const;
   // Makes the places of a GPU, all now: later its work may be behind a gate.
@@ -63,6 +74,9 @@ class CudaStreamCalls final : public StreamCalls {
   std::condition_variable opened_;
   bool is_open_ = false;  // All gates are.
   size_t memory_bytes_ = 0;
+  CudaGraphCalls graphs_;
+  const CudaDevice* found_ = nullptr;  // By FindCapture, for the stream of found_for_.
+  cuda::Stream found_for_ = nullptr;
   std::shared_ptr<Shared> shared_;                      // Null: there is none.
   std::vector<std::unique_ptr<CudaStreamCall>> calls_;  // Changed only by the thread that takes places.
 };

@@ -43,8 +43,7 @@ void MessageReceiver::UpdateIdle() {
 }
 
 void MessageReceiver::Post(const Message& message) {
-  context_.shared->pool.Add(message, &lists_.posted);
-  lists_.posted.back().order = ++context_.shared->order;
+  context_.shared->pool.Post(message, &lists_.posted, &context_.shared->order);
   is_idle_ = false;
 }
 

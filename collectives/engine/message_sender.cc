@@ -21,7 +21,7 @@ MessageSender::MessageSender(const MessageContext& context)
     : context_(context), runner_(context.endpoint, context.plan()), work_(CommonWork(context)) {}
 
 void MessageSender::Post(const Message& message) {
-  context_.shared->pool.Add(message, &lists_.queue);
+  context_.shared->pool.Post(message, &lists_.queue);
   if (message.tag != 0) uses_tags_ = true;
   is_idle_ = false;
 }

@@ -63,8 +63,7 @@ Status Messages::AcceptPosted() {
       if (!shared_.pool.Prepare()) return OutOfMemory();
       config_.accept_first();
       if (from_any) {
-        shared_.pool.Add(message, &shared_.any_posted);
-        shared_.any_posted.back().order = ++shared_.order;
+        shared_.pool.Post(message, &shared_.any_posted, &shared_.order);
         continue;
       }
       message.sends ? peer->sender().Post(message) : peer->receiver().Post(message);

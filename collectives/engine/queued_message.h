@@ -5,8 +5,10 @@
 // Threads: plain values; the lists belong to the thread that drives the communicator.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <new>
 
@@ -65,6 +67,17 @@ class MessagePool {
     if (spare_.empty()) spare_.emplace_back();
     MoveFirst(&spare_, to);
     to->back() = QueuedMessage{message};
+  }
+  // The same for a message that is posted: one of a graph goes before those whose streams are not ready, which may wait
+  // for the graph. `order`: of receives, the latest one's place among those of the rank.
+  void Post(const Message& message, MessageList* to, uint64_t* order = nullptr) {
+    Add(message, to);
+    const auto added = std::prev(to->end());
+    const bool may_overtake = message.stream != nullptr && message.stream->is_replayed();
+    const auto waits = [](const QueuedMessage& each) { return !each.message.IsReady(); };
+    const auto first = may_overtake ? std::find_if(to->begin(), added, waits) : added;
+    if (order != nullptr) added->order = first == added ? ++*order : first->order;
+    to->splice(first, *to, added);
   }
   // Sees to it that the next Add needs no memory. Returns false when there is none.
   bool Prepare() {

@@ -6,6 +6,7 @@
 // memory and stores them, and calls nothing of the device's driver. So it can wait for nothing that waits for it.
 //
 // Where the ranks work in device memory that they share, a call has several steps, each with a gate: stream_program.h.
+// Calls that are captured into a graph of the device's: graph_call.h.
 //
 // Threads: each class says.
 #pragma once
@@ -13,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,10 +35,13 @@ struct StreamWords {
 // Threads: any.
 class StreamCall {
  public:
-  explicit StreamCall(StreamWords* words) : words_(words) {}
+  explicit StreamCall(StreamWords* words, bool is_replayed = false) : words_(words), is_replayed_(is_replayed) {}
   StreamCall(const StreamCall&) = delete;
   StreamCall& operator=(const StreamCall&) = delete;
 
+  // Whether it is part of a graph. Then its calls are queued when a launch has come to them, and so go before those of
+  // streams that are not ready, which may wait for the launch.
+  bool is_replayed() const { return is_replayed_; }
   // Whether the stream has come to the call: the inputs can be read, and outputs in host memory be written.
   bool IsReady() const { return HasSaid(1); }
   // Whether the stream has come to step `step` of the call, from 1.
@@ -81,15 +86,25 @@ class StreamCall {
   }
 
   StreamWords* const words_;
+  const bool is_replayed_;
   std::atomic<uint32_t> begin_{0};  // The value before the first step of this use.
   std::atomic<uint32_t> value_{0};
   std::atomic<int> left_{0};
 };
 
+class GraphBell;
+class GraphCall;
+
+// The capture of a stream into a graph of the device's.
+struct StreamCapture {
+  uint64_t id = 0;        // No two captures of a process have the same; 0: the stream is not captured.
+  void* graph = nullptr;  // As the device names it.
+};
+
 // The stream-ordered calls of one communicator on one kind of device: a bounded number under way, whose memory is used
 // again.
 //
-// Threads: OpenAll and MemoryBytes from any; the rest one at a time.
+// Threads: OpenAll, MemoryBytes and Recycle from any; the rest one at a time.
 class StreamCalls {
  public:
   virtual ~StreamCalls() = default;
@@ -103,6 +118,7 @@ class StreamCalls {
     std::vector<StreamCopy>* outputs = nullptr;
     // Empty likewise. What is in it takes the place of the copies.
     StreamProgram* program = nullptr;
+    GraphCall* graph_call = nullptr;  // The same as `call` where a graph is captured; else null.
   };
 
   // Alignment of staging memory, and of the buffers in it; in bytes.
@@ -113,6 +129,23 @@ class StreamCalls {
   // Errors: kUnsupported: the stream is captured, or is in a context that is not the primary one; kTimeout; kAborted
   // once OpenAll was called; kOutOfMemory; those of the device.
   virtual Status Acquire(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) = 0;
+
+  // Tells whether the stream is captured. Errors: kUnsupported: nobody may use it during a capture; those of the
+  // device.
+  virtual Status FindCapture(void* stream, StreamCapture* capture) {
+    static_cast<void>(stream);
+    *capture = StreamCapture();
+    return Status();
+  }
+  // As Acquire, for a call in the graph that `stream` is captured into. Each launch that comes to it, and the end of
+  // the graph, rings the bell. Errors: kUnsupported: the device cannot; kAborted, kOutOfMemory, those of the device.
+  virtual Status AcquireInGraph(void* stream, size_t bytes, const std::shared_ptr<GraphBell>& bell, Place* place) {
+    static_cast<void>(stream), static_cast<void>(bytes), static_cast<void>(bell), static_cast<void>(place);
+    return {Code::kUnsupported, "the device has no graphs"};
+  }
+  // The graph of the call is gone: its place is there for later captures. Frees nothing, since that may wait for
+  // streams.
+  virtual void Recycle(GraphCall* call) { static_cast<void>(call); }
 
   // Allocates `bytes` of memory on the stream's device that other processes of the host can reach, once, and describes
   // it. Errors: kUnsupported and those of the device: it has no such memory, and has no kernels to work on it.
@@ -127,9 +160,9 @@ class StreamCalls {
     return {Code::kUnsupported, "the device has no memory that processes share"};
   }
 
-  // Puts the call, with its copies, into `stream`. Errors: those of the device; then the place was given back, and what
-  // the device had got is done, without waiting for the ranks, before what `stream` gets later, as far as the device
-  // works: the outputs are undefined.
+  // Puts the call, with its copies, into `stream`, or into the graph. Errors: those of the device; then the place was
+  // given back, and what the device had got is done, without waiting for the ranks, before what `stream` gets later, as
+  // far as the device works: the outputs are undefined.
   virtual Status Enqueue(void* stream, const Place& place) = 0;
   // Gives a place back that is not enqueued.
   virtual void GiveBack(const Place& place) = 0;

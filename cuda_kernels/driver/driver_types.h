@@ -22,8 +22,11 @@ enum class Result : int {
   kIllegalAddress = 700,
   kHostMemoryAlreadyRegistered = 712,
   kLaunchFailed = 719,
+  kNotPermitted = 800,
   kNotSupported = 801,
   kStreamCaptureUnsupported = 900,
+  kStreamCaptureInvalidated = 901,
+  kStreamCaptureUnjoined = 904,
   kStreamCaptureImplicit = 906,
   kUnknown = 999,
 };
@@ -38,6 +41,7 @@ enum class DeviceAttribute : int {
   kCanUseHostPointerForRegisteredMemory = 91,
   kRdmaFlushOptions = 117,    // Bits; kRdmaFlushByHost.
   kRdmaWritesOrdering = 118,  // An RdmaScope: who sees what network cards have written without a flush.
+  kCanUse64BitWords = 122,    // StreamWaitValue64.
   kDmaBufSupported = 124,
 };
 
@@ -55,7 +59,7 @@ enum class PointerAttribute : int {
 enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2, kUnified = 4 };
 
 // Which calls a thread may make while some thread captures a graph.
-enum class CaptureMode : int { kGlobal = 0, kRelaxed = 2 };
+enum class CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 // Whether a stream's calls go into a graph instead of being done.
 enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
@@ -79,7 +83,12 @@ constexpr unsigned kHostRegisterDeviceMap = 2;
 constexpr unsigned kWriteValueDefault = 0;
 // Until the word, as a number that wraps around, has reached the value.
 constexpr unsigned kWaitValueReached = 0;
+// Until the word has any of the value's bits.
+constexpr unsigned kWaitValueAnd = 2;
 constexpr unsigned kEventWithoutTime = 2;
+// The only flag of a user object, and that which gives a graph the caller's references.
+constexpr unsigned kUserObjectWithoutSync = 1;
+constexpr unsigned kMoveUserObject = 1;
 constexpr unsigned kIpcLazyPeerAccess = 1;
 
 struct Uuid {
@@ -98,6 +107,11 @@ using Event = struct EventHandle*;
 using Library = struct LibraryHandle*;
 using Kernel = struct KernelHandle*;
 using Function = struct FunctionHandle*;
+using Graph = struct GraphHandle*;
+using GraphNode = struct GraphNodeHandle*;
+using GraphExec = struct GraphExecHandle*;
+using UserObject = struct UserObjectHandle*;  // Something of the program's that goes with the last graph that has it.
+using HostFunction = void (*)(void* data);
 
 // Handles of the default streams of the current context: the legacy one, which NULL means too, and the calling
 // thread's.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda_kernels/driver/driver_types.h"
+#include "tests/cuda/graph_functions.h"
 
 #ifdef ANNULUS_HAS_CUDA_H
 #include <cuda.h>
@@ -32,6 +33,10 @@ requires(sizeof...(A) == sizeof...(B)) struct SameShape<R (*)(A...), S (*)(B...)
 #include "cuda_kernels/driver/driver_functions.inc"
 #include "cuda_kernels/driver/driver_optional.inc"
 #undef ANNULUS_DRIVER_FUNCTION
+#define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) \
+  static_assert(SameShape<decltype(GraphProgram::name), decltype(&symbol)>::value, #symbol);
+#include "tests/cuda/graph_functions.inc"
+#undef ANNULUS_DRIVER_FUNCTION
 
 template <class Ours, class Theirs>
 constexpr bool Equal(Ours ours, Theirs theirs) {
@@ -53,6 +58,14 @@ static_assert(Equal(Result::kLaunchFailed, CUDA_ERROR_LAUNCH_FAILED));
 static_assert(Equal(Result::kNotSupported, CUDA_ERROR_NOT_SUPPORTED));
 static_assert(Equal(Result::kStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
 static_assert(Equal(Result::kStreamCaptureImplicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+static_assert(Equal(Result::kNotPermitted, CUDA_ERROR_NOT_PERMITTED));
+static_assert(Equal(Result::kStreamCaptureInvalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+static_assert(Equal(Result::kStreamCaptureUnjoined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED));
+static_assert(Equal(DeviceAttribute::kCanUse64BitWords, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
+static_assert(Equal(kWaitValueAnd, CU_STREAM_WAIT_VALUE_AND));
+static_assert(Equal(kUserObjectWithoutSync, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+static_assert(Equal(kMoveUserObject, CU_GRAPH_USER_OBJECT_MOVE));
+static_assert(Equal(CaptureMode::kThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 static_assert(Equal(CaptureMode::kGlobal, CU_STREAM_CAPTURE_MODE_GLOBAL));
 static_assert(Equal(CaptureMode::kRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED));
 static_assert(Equal(Result::kUnknown, CUDA_ERROR_UNKNOWN));

@@ -1,5 +1,6 @@
 // gpu_collectives: allreduces on device buffers of ranks that share GPU 0, checked and timed through the C API: calls
-// that block, and calls in a stream, which is then synchronized. Start it with annulus-run.
+// that block, calls in a stream, which is then synchronized, and launches of a graph with such a call. Start it with
+// annulus-run.
 //
 //   gpu_collectives [DRIVER [MOST_BYTES [ROUNDS]]]      DRIVER: libcuda.so.1, 256 MiB and once unless given
 //
@@ -13,7 +14,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "tests/cuda/graph_functions.h"
 #include "tests/gpu/allreduce_run.h"
 #include "tests/gpu/real_device.h"
 
@@ -81,6 +84,64 @@ class InStream {
   cuda::Stream stream_ = nullptr;
 };
 
+// One call in a graph, which is captured for each pair of buffers and launched for each call.
+class InGraph {
+ public:
+  InGraph(annulus_comm_t* comm, RealDevice* device, const std::string& driver)
+      : comm_(comm), device_(device), scope_(device->driver(), device->context()) {
+    is_open_ = graphs_.OpenLoaded(driver.c_str());
+    device->driver()->StreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, 0);
+  }
+  ~InGraph() {
+    Forget();
+    device_->driver()->StreamDestroy(stream_);
+  }
+  InGraph(const InGraph&) = delete;
+  InGraph& operator=(const InGraph&) = delete;
+
+  bool Allreduce(const std::byte* in, std::byte* out, size_t count) {
+    const bool is_new = in != call_.sendbuf || out != call_.recvbuf || count != call_.count;
+    if (!is_open_ || (is_new && !Capture(in, out, count))) return false;
+    return graphs_.GraphLaunch(exec_, stream_) == cuda::Result::kSuccess &&
+           device_->driver()->StreamSynchronize(stream_) == cuda::Result::kSuccess;
+  }
+
+ private:
+  bool Capture(const std::byte* in, std::byte* out, size_t count) {
+    Forget();
+    call_.struct_bytes = sizeof call_;
+    call_.kind = ANNULUS_CALL_ALLREDUCE;
+    call_.type = ANNULUS_FLOAT32;
+    call_.op = ANNULUS_SUM;
+    call_.sendbuf = in;
+    call_.recvbuf = out;
+    call_.count = count;
+    call_.stream = stream_;
+    call_.stream_kind = ANNULUS_STREAM_CUDA;
+    const bool begun = graphs_.StreamBeginCapture(stream_, cuda::CaptureMode::kThreadLocal) == cuda::Result::kSuccess;
+    const bool submitted = begun && annulus_submit(comm_, &call_, 1, nullptr) == ANNULUS_OK;
+    annulus_error_t error{};
+    error.struct_bytes = sizeof error;
+    if (begun && !submitted && annulus_last_error(&error) == ANNULUS_OK) std::fprintf(stderr, "%s\n", error.message);
+    const bool ended = begun && graphs_.StreamEndCapture(stream_, &graph_) == cuda::Result::kSuccess;
+    return submitted && ended && graphs_.GraphInstantiateWithFlags(&exec_, graph_, 0) == cuda::Result::kSuccess;
+  }
+  void Forget() {
+    if (exec_ != nullptr) graphs_.GraphExecDestroy(std::exchange(exec_, nullptr));
+    if (graph_ != nullptr) graphs_.GraphDestroy(std::exchange(graph_, nullptr));
+  }
+
+  annulus_comm_t* const comm_;
+  RealDevice* const device_;
+  const cuda::ScopedContext scope_;
+  cuda::GraphProgram graphs_;
+  bool is_open_ = false;
+  annulus_call_t call_{};
+  cuda::Stream stream_ = nullptr;
+  cuda::Graph graph_ = nullptr;
+  cuda::GraphExec exec_ = nullptr;
+};
+
 int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   // Before the communicator, which looks for the driver.
   std::unique_ptr<RealDevice> device;
@@ -99,9 +160,14 @@ int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   AllreduceRun in_stream(
       "allreduce in a stream", comm, device.get(),
       [&](const std::byte* in, std::byte* out, size_t count) { return stream.Allreduce(in, out, count); });
+  InGraph graph(comm, device.get(), driver);
+  AllreduceRun in_graph(
+      "allreduce in a graph", comm, device.get(),
+      [&](const std::byte* in, std::byte* out, size_t count) { return graph.Allreduce(in, out, count); });
   ok = stream.WarmUp(std::min(most_bytes, size_t{1} << 20));
   for (int round = 0; ok && round < rounds; ++round) {
-    for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32) ok = run.Run(bytes) && in_stream.Run(bytes);
+    for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32)
+      ok = run.Run(bytes) && in_stream.Run(bytes) && in_graph.Run(bytes);
   }
   return annulus_comm_destroy(comm) == ANNULUS_OK && ok ? 0 : 1;
 }

@@ -18,6 +18,7 @@
 #include "cuda_kernels/kernel_image.h"
 #include "tests/cuda/random_operations.h"
 #include "tests/gpu/probe_checks.h"
+#include "tests/gpu/probe_graphs.h"
 #include "tests/gpu/probe_streams.h"
 #include "tests/gpu/probe_times.h"
 
@@ -116,6 +117,7 @@ int Probe(const std::string& driver, int rounds) {
     ok &= Report("gated kernels", CheckGatedKernels(device.get(), rounds / 20 + 2));
   }
   ok &= Report("events", CheckEvents(device.get(), rounds / 20 + 2));
+  ok &= Report("graphs", CheckGraphs(device.get(), driver, rounds / 3 + 2));
   std::printf("time gate to word %.2f us\n", GateSeconds(device.get(), rounds / 20 + 2) * 1e6);
   ok &= Report("batches", CheckBatches(device.get(), rounds / 20 + 2));
   ok &= Report("bits", CheckBits(device.get(), queue.get(), rounds));

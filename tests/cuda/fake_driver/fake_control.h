@@ -25,6 +25,7 @@ struct FakeOptions {
   std::string missing = {};       // A function that this driver does not have.
   bool loads_kernels = true;      // False: no image has code for its devices.
   size_t most_pinned = SIZE_MAX;  // Bytes that may be pinned at a time.
+  bool waits_for_64_bits = true;  // Streams wait for words of 64 bits.
   bool captures_graph = false;    // Another thread captures a graph, in global mode.
   bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
   bool keeps_addresses = false;   // No memory comes where memory was freed.
@@ -47,6 +48,8 @@ enum class Mistake {
   kNoEvent,     // Streams do not wait for events.
   kNoGate,      // Streams do not wait for words.
   kClosedGate,  // Streams wait for words for ever.
+  kNoReset,     // Streams write no zeros.
+  kHalfWords,   // Streams see the first half of words of 64 bits only.
 };
 
 struct FakeCounts {
@@ -65,6 +68,8 @@ struct FakeCounts {
   int contexts = 0;
   int streams = 0;
   int events = 0;
+  int graphs = 0;  // Executable ones too.
+  int user_objects = 0;
   int pending = 0;  // Pieces of work that are not done.
   int libraries = 0;
   int64_t pinned_ranges = 0;
@@ -81,7 +86,7 @@ class FakeControl {
   virtual void Make(Mistake mistake) = 0;
   // While it holds, no work begins.
   virtual void Hold(bool holds) = 0;
-  // From now on, or no longer, a graph is captured from the stream.
+  // From now on, or no longer, a graph is captured from the stream, in relaxed mode. It is thrown away.
   virtual void Capture(Stream stream, bool captures) = 0;
   // Waits for all work, and lets no call in meanwhile: as a function that is loaded by its first launch.
   virtual void WaitLocked() = 0;

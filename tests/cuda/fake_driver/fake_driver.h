@@ -32,6 +32,12 @@ inline CaptureMode& CaptureModeOfThread() {
   return mode;
 }
 
+// Whether the thread is in a function of the program's that the driver calls.
+inline bool& IsInHostFunction() {
+  thread_local bool is_in = false;
+  return is_in;
+}
+
 template <class Handle>
 Handle ToHandle(int number) {
   return reinterpret_cast<Handle>(static_cast<intptr_t>(number));
@@ -59,7 +65,6 @@ class FakeDriver final : public FakeControl {
     kernels_.clear();
     host_blocks_.clear();
     contexts_ = 0;
-    captured_ = nullptr;
     flush_ = nullptr;
   }
   void OnFlush(std::function<void()> flush) override {
@@ -76,8 +81,12 @@ class FakeDriver final : public FakeControl {
   void Make(Mistake mistake) override { gpu_->SetMistake(mistake); }
   void Hold(bool holds) override { gpu_->Hold(holds); }
   void Capture(Stream stream, bool captures) override {
-    const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    captured_ = captures ? stream : nullptr;
+    gpu_->WithGraphs([=](FakeGraphs* graphs, FakeStreams*) {
+      int graph = 0;
+      if (captures) return graphs->Begin(ToNumber(stream), CaptureMode::kRelaxed);
+      return graphs->End(ToNumber(stream), &graph) == Result::kSuccess ? graphs->DestroyGraph(graph)
+                                                                       : Result::kInvalidValue;
+    });
   }
   void WaitLocked() override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -87,7 +96,6 @@ class FakeDriver final : public FakeControl {
   }
   bool IsLocked() override { return is_locked_; }
   int LockedOut() override { return locked_out_; }
-  bool IsCaptured(Stream stream) const { return stream != nullptr && stream == captured_; }
   void Fail(const std::string& function, Result result, int calls) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     failures_[function] = {result, calls};
@@ -126,6 +134,10 @@ class FakeDriver final : public FakeControl {
     ++locked_out_;
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     --locked_out_;
+    if (IsInHostFunction()) {
+      gpu_->AddViolation("a function that the driver calls calls it: " + function);
+      return Result::kNotPermitted;
+    }
     const auto failure = failures_.find(function);
     if (failure != failures_.end() && failure->second.calls-- == 0) {
       const Result result = failure->second.result;
@@ -309,7 +321,6 @@ class FakeDriver final : public FakeControl {
   std::map<std::string, FakeKernel> kernels_;
   std::vector<std::unique_ptr<HostBlock>> host_blocks_;
   int contexts_ = 0;
-  Stream captured_ = nullptr;
   std::function<void()> flush_;
   std::atomic<bool> is_locked_{false};
   std::atomic<int> locked_out_{0};

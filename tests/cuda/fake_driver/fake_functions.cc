@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "tests/cuda/fake_driver/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_graph_functions.h"
 
 namespace annulus::cuda {
 namespace {
@@ -16,40 +16,8 @@ namespace {
 constexpr int kMultiprocessors = 132;
 constexpr int kFirstBus = 0x10;
 
-FakeDriver& Fake() {
-  static FakeDriver& fake = *std::make_unique<FakeDriver>().release();
-  return fake;
-}
-
-// Calls body() as the driver's function `name`, with a context or not.
-template <class Body>
-Result WithContext(const char* name, Body body) {
-  return Fake().Call(name, true, body);
-}
-template <class Body>
-Result Without(const char* name, Body body) {
-  return Fake().Call(name, false, body);
-}
-
-// The same as a call that ends the graph that a thread captures, unless the caller said that it is none of it.
-template <class Body>
-Result OutsideGraphs(const char* name, Body body) {
-  return WithContext(name, [&] {
-    const bool is_refused = Fake().options().captures_graph && CaptureModeOfThread() != CaptureMode::kRelaxed;
-    return is_refused ? Result::kStreamCaptureUnsupported : body();
-  });
-}
-
-// With a context: the default streams are those of its device.
-int OfStream(Stream stream) {
-  return Fake().gpu().WithStreams([=](FakeStreams* streams) {
-    if (stream == nullptr || stream == LegacyStream()) return streams->Legacy(FakeDriver::Device());
-    return stream == ThreadStream() ? streams->OfThisThread(FakeDriver::Device()) : ToNumber(stream);
-  });
-}
-
 // Each with the parameters of the table.
-struct Functions {
+struct Functions : GraphFunctions {
   static Result DriverGetVersion(int* version) {
     *version = Fake().options().version;
     return Result::kSuccess;
@@ -79,6 +47,7 @@ struct Functions {
              : attribute == DeviceAttribute::kComputeCapabilityMinor ? 0
              : attribute == DeviceAttribute::kRdmaWritesOrdering     ? static_cast<int>(Fake().options().sees_rdma)
              : attribute == DeviceAttribute::kRdmaFlushOptions       ? (Fake().options().flushes_rdma ? 1 : 0)
+             : attribute == DeviceAttribute::kCanUse64BitWords       ? (Fake().options().waits_for_64_bits ? 1 : 0)
              : attribute == DeviceAttribute::kDmaBufSupported ? (Fake().Exports(FakeDriver::OrdinalOf(device)) ? 1 : 0)
              : attribute == DeviceAttribute::kPciBus          ? kFirstBus + FakeDriver::OrdinalOf(device)
              : attribute == DeviceAttribute::kPciDevice       ? 0
@@ -220,12 +189,6 @@ struct Functions {
       return device >= 0 ? Result::kSuccess : Result::kInvalidValue;
     });
   }
-  static Result StreamIsCapturing(Stream stream, CaptureStatus* status) {
-    return WithContext("cuStreamIsCapturing", [&] {
-      *status = Fake().IsCaptured(stream) ? CaptureStatus::kActive : CaptureStatus::kNone;
-      return Result::kSuccess;
-    });
-  }
   static Result StreamWaitEvent(Stream stream, Event event, unsigned) {
     return WithContext("cuStreamWaitEvent", [&] { return Fake().gpu().WaitEvent(OfStream(stream), ToNumber(event)); });
   }
@@ -243,14 +206,7 @@ struct Functions {
     });
   }
   static Result EventRecord(Event event, Stream stream) {
-    return WithContext("cuEventRecord", [&] {
-      const int number = OfStream(stream);
-      return Fake().gpu().WithStreams([=](FakeStreams* all) {
-        if (!all->HasEvent(ToNumber(event)) || !all->Has(number)) return Result::kInvalidValue;
-        all->Record(ToNumber(event), number);
-        return Result::kSuccess;
-      });
-    });
+    return WithContext("cuEventRecord", [&] { return Fake().gpu().RecordEvent(ToNumber(event), OfStream(stream)); });
   }
   static Result MemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, Stream stream) {
     return WithContext("cuMemcpyAsync",
@@ -322,6 +278,7 @@ annulus::cuda::Result cuGetProcAddress_v2(const char* name, void** function, int
   if (std::strcmp(name, "cu" #Name) == 0) *function = reinterpret_cast<void*>(&Functions::Name);
 #include "cuda_kernels/driver/driver_functions.inc"
 #include "cuda_kernels/driver/driver_optional.inc"
+#include "tests/cuda/graph_functions.inc"
 #undef ANNULUS_DRIVER_FUNCTION
   return *function != nullptr ? Result::kSuccess : Result::kNotFound;
 }

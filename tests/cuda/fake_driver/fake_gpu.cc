@@ -1,7 +1,6 @@
 #include "tests/cuda/fake_driver/fake_gpu.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -11,7 +10,6 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int kPoison = 0xdb;
-constexpr std::chrono::microseconds kLookAgain(20);
 
 bool AnyOverlap(const std::vector<MemoryRange>& left, const std::vector<MemoryRange>& right) {
   return std::any_of(left.begin(), left.end(), [&](const MemoryRange& a) {
@@ -76,6 +74,10 @@ bool FakeGpu::HasWork(int stream) {
 
 Result FakeGpu::Query(int stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (graphs_.IsCaptured(stream)) {
+    graphs_.Invalidate(stream);
+    return Result::kStreamCaptureUnsupported;
+  }
   if (error_ != Result::kSuccess) return error_;
   return HasWork(stream) ? Result::kNotReady : Result::kSuccess;
 }
@@ -83,6 +85,10 @@ Result FakeGpu::Query(int stream) {
 Result FakeGpu::Synchronize(int stream) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (mistake_ == Mistake::kNoDrain) return error_;
+  if (graphs_.IsCaptured(stream)) {
+    graphs_.Invalidate(stream);
+    return Result::kStreamCaptureUnsupported;
+  }
   ++counts_.waiting;
   changed_.wait(lock, [=, this] { return !HasWork(stream); });
   --counts_.waiting;
@@ -128,6 +134,7 @@ void FakeGpu::Poison(const Work& work) {
 Result FakeGpu::Submit(Work work) {
   if (error_ != Result::kSuccess) return error_;
   if (!streams_.Has(work.stream)) return Result::kInvalidValue;
+  if (graphs_.IsCaptured(work.stream)) return graphs_.Add(std::move(work));
   work.after = streams_.ClockOf(work.stream);
   work.number = streams_.Add(work.stream);
   for (const Work& other : pending_) {
@@ -179,6 +186,7 @@ bool FakeGpu::SetWord(int device, uint32_t* word, uint32_t value) {
 Result FakeGpu::WriteWord(int stream, uint32_t* word, uint32_t value) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int device = streams_.DeviceOf(stream);
+  if (mistake_ == Mistake::kNoReset && value == 0) return Result::kSuccess;
   if (mistake_ == Mistake::kNoWait) SetWord(device, word, value);
   Work work{stream, {}, {}, [=, this] { return SetWord(device, word, value); }};
   work.marks.push_back(WordRange(word));
@@ -200,13 +208,6 @@ Result FakeGpu::WaitWord(int stream, const uint32_t* word, uint32_t value) {
     return mistake_ != Mistake::kClosedGate && static_cast<int32_t>(now - value) >= 0;
   };
   return Submit(std::move(work));
-}
-
-Result FakeGpu::WaitEvent(int stream, int event) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!streams_.Has(stream) || !streams_.HasEvent(event)) return Result::kInvalidValue;
-  if (mistake_ != Mistake::kNoEvent) streams_.Wait(stream, event);
-  return error_;
 }
 
 bool FakeGpu::RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads) {
@@ -340,25 +341,6 @@ int FakeGpu::Choose() {
   return chosen;
 }
 
-void FakeGpu::WorkInThread() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stops_) {
-    changed_.wait(lock, [this] { return stops_ || (!pending_.empty() && !holds_); });
-    const auto most = static_cast<uint64_t>(options_.most_delay_us) * 1000 + 1;
-    changed_.wait_for(lock, std::chrono::nanoseconds(random_() % most), [this] { return stops_; });
-    if (stops_ || pending_.empty() || holds_) continue;
-    const int chosen = Choose();
-    if (chosen < 0) {  // The CPU stores words without telling.
-      changed_.wait_for(lock, kLookAgain, [this] { return stops_; });
-      continue;
-    }
-    const auto work = pending_.begin() + chosen;
-    if (error_ == Result::kSuccess && !work->run()) error_ = Result::kIllegalAddress;
-    pending_.erase(work);
-    changed_.notify_all();
-  }
-}
-
 void FakeGpu::Record(const std::string& violation) { violations_.push_back(violation); }
 
 std::vector<std::string> FakeGpu::Violations() const {
@@ -374,6 +356,8 @@ void FakeGpu::AddCounts(FakeCounts* counts) const {
   counts->copies = counts_.copies;
   counts->waiting = counts_.waiting;
   counts->streams = streams_.count();
+  counts->graphs = graphs_.graphs();
+  counts->user_objects = graphs_.objects();
   counts->events = streams_.events();
   counts->pending = static_cast<int>(pending_.size());
   counts->pinned_ranges = static_cast<int64_t>(memory_.pinned_ranges());

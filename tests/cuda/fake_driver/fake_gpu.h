@@ -19,6 +19,7 @@
 
 #include "cuda_kernels/reduce_kernel.h"
 #include "tests/cuda/fake_driver/fake_control.h"
+#include "tests/cuda/fake_driver/fake_graphs.h"
 #include "tests/cuda/fake_driver/fake_memory.h"
 #include "tests/cuda/fake_driver/fake_streams.h"
 
@@ -47,9 +48,21 @@ class FakeGpu {
   Result Set(int stream, std::byte* memory, int value, size_t bytes);
   Result WriteWord(int stream, uint32_t* word, uint32_t value);
   Result WaitWord(int stream, const uint32_t* word, uint32_t value);
+  // Until the word has any of the value's bits.
+  Result WaitBits(int stream, const uint64_t* word, uint64_t value);
+  Result RecordEvent(int event, int stream);
   Result WaitEvent(int stream, int event);
+  Result CallHost(int stream, std::function<void()> function);
+  Result LaunchGraph(int exec, int stream);
   Result Launch(int stream, const std::string& kernel, const KernelBatch& batch, unsigned slices, unsigned blocks,
                 unsigned threads);
+  // Calls use(&graphs, &streams) with the lock held.
+  template <class Use>
+  auto WithGraphs(Use use) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    changed_.notify_all();
+    return use(&graphs_, &streams_);
+  }
   // Until no stream has work.
   void WaitForAll();
 
@@ -59,6 +72,10 @@ class FakeGpu {
     const std::lock_guard<std::mutex> lock(mutex_);
     return use(&memory_);
   }
+  void AddViolation(const std::string& violation) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Record(violation);
+  }
   // Records a violation when work on a range is pending: `what` says what happens to it.
   void MustBeIdle(const MemoryRange& range, const std::string& what);
 
@@ -66,19 +83,12 @@ class FakeGpu {
   void AddCounts(FakeCounts* counts) const;
 
  private:
-  struct Work {
-    int stream;
-    std::vector<MemoryRange> read;
-    std::vector<MemoryRange> written;
-    std::function<bool()> run;  // False: it accesses what it may not.
-    // Done words and counters, which it changes too. Others may look at them meanwhile.
-    std::vector<MemoryRange> marks = {};
-    std::function<bool()> may_run = nullptr;  // A gate; null: it is none.
-    uint64_t number = 0;                      // In its stream.
-    FakeStreams::Clock after = {};            // What comes before it.
-  };
+  using Work = FakeWork;
 
   void WorkInThread();
+  // Does work that may run, or calls what graphs have left. Gives the lock back meanwhile.
+  void RunWork(std::unique_lock<std::mutex>* lock, int chosen);
+  void CallDestructors(std::unique_lock<std::mutex>* lock);
   // From here on with the lock held.
   Result Submit(Work work);
   void Poison(const Work& work);
@@ -105,6 +115,7 @@ class FakeGpu {
   std::mt19937_64 random_;
   FakeMemory memory_;
   FakeStreams streams_;
+  FakeGraphs graphs_;
   std::vector<Work> pending_;        // Oldest first; the work under way is among them.
   Result error_ = Result::kSuccess;  // Sticks.
   Mistake mistake_ = Mistake::kNone;

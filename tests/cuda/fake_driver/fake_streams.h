@@ -32,6 +32,13 @@ class FakeStreams {
     if (is_new) streams_[next_of_thread_--] = {device, true};
     return found->second;
   }
+  // A stream of the stand-in's own, for a node of a graph.
+  int NewOfNode(int device) {
+    streams_[next_of_node_] = {device, false};
+    return next_of_node_--;
+  }
+  // What comes next in `stream` comes after all that `other` has.
+  void Follow(int stream, int other) { Merge(Clock(ClockOf(other)), &streams_[stream].clock); }
   bool Destroy(int stream) { return streams_.erase(stream) == 1; }
 
   bool Has(int stream) const { return streams_.count(stream) == 1; }
@@ -97,6 +104,7 @@ class FakeStreams {
   std::map<int, Clock> events_;
   int next_ = 16;  // Some first handles are the driver's own.
   int next_of_thread_ = -1000;
+  int next_of_node_ = -1'000'000;
   int next_event_ = 1;
 };
 

@@ -1,0 +1,104 @@
+// The calls of Communicator in streams, and in graphs: what a capture keeps of them, and what a launch of the graph
+// does.
+#include <algorithm>
+#include <new>
+
+#include "collectives/comm/communicator.h"
+
+namespace annulus {
+namespace {
+
+// Why calls cannot be part of a graph; OK: they can.
+Status CheckCaptured(std::span<const CallArguments> calls, bool has_request, bool agrees_first, bool by_priority) {
+  if (has_request) {
+    return Status::Invalid(
+        "request is not NULL, but stream is captured into a graph: each launch makes the call again, and "
+        "annulus_comm_verdict tells of failures");
+  }
+  const auto has_done = [](const CallArguments& call) { return call.done() != nullptr; };
+  if (std::ranges::any_of(calls, has_done))
+    return Status::Invalid("done is set, but stream is captured into a graph: each launch makes the call again");
+  const auto tells = [](const CallArguments& call) {
+    return call.options != nullptr && call.options->received != nullptr;
+  };
+  if (std::ranges::any_of(calls, tells))
+    return Status::Invalid("received is set, but stream is captured into a graph: each launch makes the call again");
+  if (agrees_first) return {Code::kUnsupported, "stream is captured into a graph, where ranks cannot agree first"};
+  if (by_priority) return {Code::kUnsupported, "stream is captured into a graph, but priorities are on"};
+  return Status();
+}
+
+}  // namespace
+
+void Communicator::OpenStreams() {
+  const size_t limit = static_cast<size_t>(options().memory_bytes);
+  const size_t most = limit == 0 ? SIZE_MAX : limit - std::min(limit, fixed_memory_.total());
+  dispatcher_.OpenStaging(most / 2);  // Half of the memory stays for calls in streams and for requests.
+  StreamOrder::Folds folds;
+  folds.memory_bytes = options().priorities ? 0 : static_cast<size_t>(options().stream_fold_bytes);
+  folds.can = options().device_reduce != ReduceOn::kCpu;
+  folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
+  streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds),
+                {[this](const GraphReplays::Captured& captured) { Replay(captured); },
+                 [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); }});
+}
+
+Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
+  Nanoseconds longest = 0;
+  for (const CallArguments& call : calls)
+    longest = std::max(longest, call.timeout() > 0 ? call.timeout() : dispatcher_.call_timeout());
+  return DeadlineAfter(longest);
+}
+
+Status Communicator::Capture(std::span<const CallArguments> calls,
+                             std::span<std::shared_ptr<const UserReduction>> keeps, const Give& give,
+                             const Request* agreement, StreamOrder::Call* in_stream) {
+  const Status valid = CheckCaptured(calls, give != nullptr, agreement != nullptr, options().priorities != 0);
+  if (!valid.ok()) return Refuse(valid);
+  ANNULUS_RETURN_IF_ERROR(streams_.replays()->Start());
+  GraphReplays::Captured captured;
+  captured.call = in_stream->graph_call();
+  captured.capture = in_stream->capture();
+  captured.models.resize(calls.size());
+  ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, captured.models.data()));
+  Requests::Unqueued unqueued(&requests_, captured.models);
+  for (size_t i = 0; i < calls.size(); ++i) captured.models[i]->keep = std::move(keeps[i]);
+  streams_.replays()->Add(captured);
+  const Status enqueued = in_stream->Enqueue({}, {});
+  // The graph may have gone meanwhile, with the models.
+  if (enqueued.ok() || !streams_.replays()->Remove(captured.call)) unqueued.Keep();
+  return enqueued.ok() ? enqueued : Refuse(enqueued);
+}
+
+void Communicator::Replay(const GraphReplays::Captured& captured) {
+  if (!CheckMayStart().ok()) return captured.call->End();
+  try {
+    ReplayWithMemory(captured);
+  } catch (const std::bad_alloc&) {
+    Abort("a rank has no memory for a call in a graph");
+  }
+}
+
+void Communicator::ReplayWithMemory(const GraphReplays::Captured& captured) {
+  std::vector<CallArguments> calls;
+  for (const Request* const model : captured.models) calls.push_back(model->arguments);
+  std::vector<Request*> made(calls.size());
+  static_cast<void>(requests_.MakeWithin(RequestBudget(), calls, true, made.data()));
+  for (size_t i = 0; i < made.size(); ++i) made[i]->keep = captured.models[i]->keep;
+  Requests::Unqueued unqueued(&requests_, made);
+  const std::vector<Request*> queued = made.size() == 1 ? made : Arrange(made, &unqueued);
+  dispatcher_.NoteLabels(queued);
+  for (Request* const each : made) each->stream = captured.call;
+  for (Request* const each : queued) each->stream = captured.call;
+  if (!captured.call->Begin(static_cast<int>(made.size()))) return;
+  unqueued.Keep();
+  QueueAll(queued, false);
+}
+
+void Communicator::ForgetCaptured(const GraphReplays::Captured& captured) {
+  streams_.Recycle(captured.call);
+  for (Request* const model : captured.models) static_cast<void>(requests_.Release(model));
+  ReleaseOperations();
+}
+
+}  // namespace annulus
