@@ -18,6 +18,7 @@
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/cuda_exports.h"
 #include "collectives/cuda/cuda_mappings.h"
+#include "collectives/cuda/cuda_pieces.h"
 #include "collectives/cuda/device_ranges.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "collectives/reduce/memory_domain.h"
@@ -89,6 +90,7 @@ class CudaDomain final : public MemoryDomain {
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
   CudaMappings& mappings() { return mappings_; }
+  CudaPieces& pieces() { return pieces_; }
   // A number that no other process of the host has.
   uint64_t process() const { return process_; }
 
@@ -115,6 +117,7 @@ class CudaDomain final : public MemoryDomain {
   DeviceRanges ranges_;  // Ranges of the buffers of calls.
   CudaExports exports_;
   CudaMappings mappings_;
+  CudaPieces pieces_;
   const uint64_t process_;
   mutable std::mutex mutex_;  // Guards what follows. Not held while the driver is called, as none here.
   Devices devices_;

@@ -4,41 +4,17 @@
 #include <fcntl.h>
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 
-#include "tests/cuda/fake_driver/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_calls.h"
+#include "tests/cuda/fake_driver/fake_virtual_functions.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr int kMultiprocessors = 132;
 constexpr int kFirstBus = 0x10;
-
-FakeDriver& Fake() {
-  static FakeDriver& fake = *std::make_unique<FakeDriver>().release();
-  return fake;
-}
-
-// Calls body() as the driver's function `name`, with a context or not.
-template <class Body>
-Result WithContext(const char* name, Body body) {
-  return Fake().Call(name, true, body);
-}
-template <class Body>
-Result Without(const char* name, Body body) {
-  return Fake().Call(name, false, body);
-}
-
-// The same as a call that ends the graph that a thread captures, unless the caller said that it is none of it.
-template <class Body>
-Result OutsideGraphs(const char* name, Body body) {
-  return WithContext(name, [&] {
-    const bool is_refused = Fake().options().captures_graph && CaptureModeOfThread() != CaptureMode::kRelaxed;
-    return is_refused ? Result::kStreamCaptureUnsupported : body();
-  });
-}
 
 // With a context: the default streams are those of its device.
 int OfStream(Stream stream) {
@@ -49,7 +25,7 @@ int OfStream(Stream stream) {
 }
 
 // Each with the parameters of the table.
-struct Functions {
+struct Functions : VirtualFunctions {
   static Result DriverGetVersion(int* version) {
     *version = Fake().options().version;
     return Result::kSuccess;
@@ -80,6 +56,7 @@ struct Functions {
              : attribute == DeviceAttribute::kRdmaWritesOrdering     ? static_cast<int>(Fake().options().sees_rdma)
              : attribute == DeviceAttribute::kRdmaFlushOptions       ? (Fake().options().flushes_rdma ? 1 : 0)
              : attribute == DeviceAttribute::kDmaBufSupported ? (Fake().Exports(FakeDriver::OrdinalOf(device)) ? 1 : 0)
+             : attribute == DeviceAttribute::kVirtualMemory   ? (Fake().options().maps_memory ? 1 : 0)
              : attribute == DeviceAttribute::kPciBus          ? kFirstBus + FakeDriver::OrdinalOf(device)
              : attribute == DeviceAttribute::kPciDevice       ? 0
              : attribute == DeviceAttribute::kPciDomain       ? 0
