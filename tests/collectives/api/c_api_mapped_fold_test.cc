@@ -157,16 +157,15 @@ TEST_F(MappedFoldTest, MemoryThatWasReplacedAtItsAddressIsNeverTakenForTheOld) {
 
 TEST_F(MappedFoldTest, AThousandFreshAllocationsLeaveNoDescriptorBehind) {
   OnProcesses(2, [](MappedRank* own) {
-    constexpr size_t kSmall = 9'000;
     int files = 0;
     for (int round = 0; round < 1'000; ++round) {
-      const auto memory = own->Make({2 * kPiece, kPiece, true});
+      const auto memory = own->Make({3 * kPiece, kPiece, true});
       std::byte* const data = memory->data() + kPiece - 4'000;
-      std::vector<float> ones(kSmall, 1);
-      own->fake->Write(data, ones.data(), kSmall * sizeof(float));
-      ASSERT_EQ(own->Run(FoldKind::kAllreduce, data, data, kSmall), ANNULUS_OK) << LastMessage(own->comm);
-      own->fake->Read(ones.data(), data, kSmall * sizeof(float));
-      ASSERT_EQ(ones, std::vector<float>(kSmall, 2));
+      std::vector<float> ones(kCount, 1);
+      own->fake->Write(data, ones.data(), kCount * sizeof(float));
+      ASSERT_EQ(own->Run(FoldKind::kAllreduce, data, data, kCount), ANNULUS_OK) << LastMessage(own->comm);
+      own->fake->Read(ones.data(), data, kCount * sizeof(float));
+      ASSERT_EQ(ones, std::vector<float>(kCount, 2));
       // The stand-in has a descriptor for each piece that is not free yet.
       const int now = OpenFiles() - static_cast<int>(own->fake->Counts().handles);
       if (round == 10) files = now;
@@ -208,8 +207,8 @@ TEST_F(MappedFoldTest, ADriverWithoutTheApiSharesWhatItDid) {
 
 TEST_F(MappedFoldTest, AProcessWithoutFreeDescriptorsGoesTheOtherWay) {
   OnProcesses(2, [](MappedRank* own) {
-    const auto memory = own->Make(ShapeOf(kCount, 2, kPiece));
-    own->Compare(FoldKind::kAllreduce, memory->data(), memory->data(), 9'000);
+    const auto memory = own->Make(ShapeOf(kCount, 2));
+    own->Compare(FoldKind::kAllreduce, memory->data(), memory->data(), kCount);
     const auto other = own->Make(ShapeOf(kCount, 2, kPiece));
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
