@@ -39,12 +39,15 @@ Status CudaSharing::FindPieces(const std::byte* memory, size_t bytes, int device
   if (!driver.has_virtual_memory()) return {Code::kUnsupported, "it is not of cudaMalloc"};
   unsigned is_mapped = 0;
   uint64_t kinds = 0;
+  void* pool = nullptr;
   using Attribute = cuda::PointerAttribute;
-  Attribute attributes[] = {Attribute::kIsMapped, Attribute::kShareableHandles};
-  void* values[] = {&is_mapped, &kinds};
+  Attribute attributes[] = {Attribute::kIsMapped, Attribute::kShareableHandles, Attribute::kPool};
+  void* values[] = {&is_mapped, &kinds, &pool};
   ANNULUS_RETURN_IF_ERROR(
       driver.ToStatus(driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(memory)),
                       "cuPointerGetAttributes"));
+  // What a pool gives may begin anywhere in its memory, which nothing tells.
+  if (pool != nullptr) return {Code::kUnsupported, "it is of a memory pool"};
   if (is_mapped == 0 || (kinds & static_cast<uint64_t>(cuda::ShareableHandle::kFile)) == 0)
     return {Code::kUnsupported, "it is neither of cudaMalloc nor was made to be passed on by a descriptor"};
   if (!sends_files_) return {Code::kUnsupported, "descriptors cannot be sent"};

@@ -66,7 +66,7 @@ bool Read(int connection, uint64_t secret, FileLetter* letter) {
   message.msg_controllen = CMSG_LEN(kMostFiles * sizeof(int));
   const ssize_t bytes = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0) return false;
-  letter->files.reserve(kMostFiles);
+  letter->files.reserve(kMostFiles + 1);
   TakeFiles(&message, &letter->files);
   const auto size = static_cast<size_t>(bytes);
   if (size < RecordBytes(1) || record.secret != secret || record.count == 0 || record.count > kMostFiles ||

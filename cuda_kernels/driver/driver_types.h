@@ -55,6 +55,7 @@ enum class PointerAttribute : int {
   kRangeSize = 12,
   kIsMapped = 13,
   kShareableHandles = 14,  // Bits, one for each ShareableHandle that MemExportToShareableHandle gives of it.
+  kPool = 17,              // The pool of which it is; null: none.
 };
 
 enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2, kUnified = 4 };

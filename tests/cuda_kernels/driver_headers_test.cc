@@ -88,6 +88,7 @@ static_assert(Equal(DeviceAttribute::kVirtualMemory, CU_DEVICE_ATTRIBUTE_VIRTUAL
 static_assert(Equal(DeviceAttribute::kVirtualMemoryFiles,
                     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED));
 static_assert(Equal(DeviceAttribute::kVirtualMemoryRdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED));
+static_assert(Equal(PointerAttribute::kPool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE));
 static_assert(Equal(PointerAttribute::kIsMapped, CU_POINTER_ATTRIBUTE_MAPPED));
 static_assert(Equal(PointerAttribute::kShareableHandles, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES));
 static_assert(Equal(ShareableHandle::kFile, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));

@@ -1,5 +1,6 @@
 // gpu_collectives: allreduces on device buffers of ranks that share GPU 0, checked and timed through the C API: calls
-// that block, and calls in a stream, which is then synchronized. Start it with annulus-run.
+// that block, also in memory of the virtual memory API, and calls in a stream, which is then synchronized. Start it
+// with annulus-run.
 //
 //   gpu_collectives [DRIVER [MOST_BYTES [ROUNDS]]]      DRIVER: libcuda.so.1, 256 MiB and once unless given
 //
@@ -95,13 +96,23 @@ int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   AllreduceRun run("allreduce", comm, device.get(), [comm](const std::byte* in, std::byte* out, size_t count) {
     return Allreduce(comm, in, out, count);
   });
+  AllreduceRun mapped(
+      "allreduce in mapped memory", comm, device.get(),
+      [comm](const std::byte* in, std::byte* out, size_t count) { return Allreduce(comm, in, out, count); });
+  const auto run_mapped = [&](size_t bytes) {
+    device->set_mapped(true);
+    const bool is_right = mapped.Run(bytes);
+    device->set_mapped(false);
+    return is_right;
+  };
   InStream stream(comm, device.get());
   AllreduceRun in_stream(
       "allreduce in a stream", comm, device.get(),
       [&](const std::byte* in, std::byte* out, size_t count) { return stream.Allreduce(in, out, count); });
   ok = stream.WarmUp(std::min(most_bytes, size_t{1} << 20));
   for (int round = 0; ok && round < rounds; ++round) {
-    for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32) ok = run.Run(bytes) && in_stream.Run(bytes);
+    for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32)
+      ok = run.Run(bytes) && run_mapped(bytes) && in_stream.Run(bytes);
   }
   return annulus_comm_destroy(comm) == ANNULUS_OK && ok ? 0 : 1;
 }

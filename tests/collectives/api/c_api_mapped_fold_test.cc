@@ -119,6 +119,16 @@ TEST_F(MappedFoldTest, WhatCannotBePassedOnGoesTheOtherWay) {
   });
 }
 
+TEST_F(MappedFoldTest, MemoryOfAPoolGoesTheOtherWay) {
+  OnProcesses(2,
+              [](MappedRank* own) {
+                const auto memory = own->Make(ShapeOf(kCount, 2));
+                ExpectOtherWay(own, memory->data(), memory->data());
+                EXPECT_EQ(own->Done().exports, 0);
+              },
+              {.is_pool = true});
+}
+
 TEST_F(MappedFoldTest, BesideMemoryOfCudaMalloc) {
   for (int which = 0; which < 3; ++which) {
     OnProcesses(3, [which](MappedRank* own) {

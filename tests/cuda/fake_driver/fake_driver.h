@@ -179,6 +179,8 @@ class FakeDriver final : public FakeControl {
       if (attributes[i] == PointerAttribute::kBufferId) *static_cast<uint64_t*>(values[i]) = IdOf(pointer);
       if (attributes[i] == PointerAttribute::kIsLegacyIpcCapable)
         *static_cast<unsigned*>(values[i]) = device >= 0 && !is_virtual && options_.shares_memory;
+      if (attributes[i] == PointerAttribute::kPool)
+        *static_cast<void**>(values[i]) = options_.is_pool && device >= 0 ? this : nullptr;
       if (attributes[i] == PointerAttribute::kIsMapped) *static_cast<unsigned*>(values[i]) = device >= 0;
       if (attributes[i] == PointerAttribute::kShareableHandles)
         *static_cast<uint64_t*>(values[i]) = has_files ? static_cast<uint64_t>(ShareableHandle::kFile) : 0;
