@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "base/status.h"
-#include "collectives/cuda/virtual_range.h"
+#include "collectives/cuda/mapped/virtual_range.h"
 
 namespace annulus {
 

@@ -17,9 +17,9 @@
 
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/cuda_exports.h"
-#include "collectives/cuda/cuda_mappings.h"
-#include "collectives/cuda/cuda_pieces.h"
 #include "collectives/cuda/device_ranges.h"
+#include "collectives/cuda/mapped/cuda_mappings.h"
+#include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "collectives/reduce/memory_domain.h"
 #include "cuda_kernels/driver/driver.h"

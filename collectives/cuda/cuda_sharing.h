@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/cuda/file_post.h"
+#include "collectives/cuda/mapped/file_post.h"
 #include "collectives/reduce/shared_memory.h"
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/reduce_types.h"

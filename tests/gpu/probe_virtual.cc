@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "collectives/cuda/cuda_mappings.h"
-#include "collectives/cuda/cuda_pieces.h"
-#include "collectives/cuda/file_post.h"
-#include "collectives/cuda/virtual_range.h"
+#include "collectives/cuda/mapped/cuda_mappings.h"
+#include "collectives/cuda/mapped/cuda_pieces.h"
+#include "collectives/cuda/mapped/file_post.h"
+#include "collectives/cuda/mapped/virtual_range.h"
 #include "tests/cuda/mapped_memory.h"
 
 extern char** environ;

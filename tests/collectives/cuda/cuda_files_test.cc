@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/cuda/cuda_mappings.h"
-#include "collectives/cuda/cuda_pieces.h"
-#include "collectives/cuda/file_post.h"
+#include "collectives/cuda/mapped/cuda_mappings.h"
+#include "collectives/cuda/mapped/cuda_pieces.h"
+#include "collectives/cuda/mapped/file_post.h"
 #include "tests/collectives/cuda/cuda_fixture.h"
 #include "tests/cuda/mapped_memory.h"
 

@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
-#include "collectives/cuda/file_post.h"
+#include "collectives/cuda/mapped/file_post.h"
 #include "cuda_kernels/driver/driver_types.h"
 
 namespace annulus {

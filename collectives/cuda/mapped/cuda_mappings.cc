@@ -1,4 +1,4 @@
-#include "collectives/cuda/cuda_mappings.h"
+#include "collectives/cuda/mapped/cuda_mappings.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "collectives/cuda/file_post.h"
+#include "collectives/cuda/mapped/file_post.h"
 
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -43,8 +43,8 @@ socklen_t NameOf(const SharedAddress& address, sockaddr_un* name) {
 
 int NewSocket() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-// Takes the descriptors that came with a message.
-void TakeFiles(msghdr* message, std::vector<int>* files) {
+// Adds the descriptors that came with a message.
+void AddFiles(msghdr* message, std::vector<int>* files) {
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS || header->cmsg_len < CMSG_LEN(0)) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -67,7 +67,7 @@ bool Read(int connection, uint64_t secret, FileLetter* letter) {
   const ssize_t bytes = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0) return false;
   letter->files.reserve(kMostFiles + 1);
-  TakeFiles(&message, &letter->files);
+  AddFiles(&message, &letter->files);
   const auto size = static_cast<size_t>(bytes);
   if (size < RecordBytes(1) || record.secret != secret || record.count == 0 || record.count > kMostFiles ||
       size != RecordBytes(record.count) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||

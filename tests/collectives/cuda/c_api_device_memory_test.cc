@@ -3,7 +3,7 @@
 #include <string>
 
 #include "cuda_kernels/kernel_image.h"
-#include "tests/collectives/api/mapped_fold.h"
+#include "tests/collectives/cuda/mapped_fold.h"
 
 namespace annulus {
 namespace {

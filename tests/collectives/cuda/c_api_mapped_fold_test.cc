@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "cuda_kernels/kernel_image.h"
-#include "tests/collectives/api/mapped_fold.h"
+#include "tests/collectives/cuda/mapped_fold.h"
 
 namespace annulus {
 namespace {

@@ -21,8 +21,8 @@
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
-#include "collectives/cuda/file_post.h"
-#include "collectives/cuda/virtual_range.h"
+#include "collectives/cuda/mapped/file_post.h"
+#include "collectives/cuda/mapped/virtual_range.h"
 #include "collectives/reduce/shared_memory.h"
 
 namespace annulus {

@@ -1,4 +1,4 @@
-#include "collectives/cuda/virtual_range.h"
+#include "collectives/cuda/mapped/virtual_range.h"
 
 namespace annulus {
 

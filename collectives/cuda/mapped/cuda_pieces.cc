@@ -1,4 +1,4 @@
-#include "collectives/cuda/cuda_pieces.h"
+#include "collectives/cuda/mapped/cuda_pieces.h"
 
 #include <algorithm>
 #include <string>
