@@ -212,7 +212,7 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatMapsMemoryOfOthers) {
   place.bytes = kBytes;
   const auto maps = [&] {
     std::byte* begin = nullptr;
-    EXPECT_EQ(domain()->mappings().Hold(*device, place, &begin).code(), Code::kSystem);
+    EXPECT_EQ(domain()->mappings().Hold(*device, place, {}, &begin).code(), Code::kSystem);
   };
   for (int i = 0; i < 2; ++i) {
     WhileLockedOut(maps, [this] {
