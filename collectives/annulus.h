@@ -456,11 +456,10 @@ ANNULUS_API annulus_status_t annulus_comm_device(const annulus_comm_t* comm, ann
 
 /* -- Registered memory ------------------------------------------------------------------------------------------- */
 /* For buffers that are used repeatedly. Ranks of one host, and RDMA devices, read registered memory in place, without
- * the copy through staging slots, in every collective and message that is large enough to be sent in slices. Any mix of
- * registered and other buffers works, on any rank; results are the same. Registered memory belongs to the process, not
- * to a communicator. Each registration holds a file descriptor. A forked child shares the memory; what the child frees
- * or deregisters stays registered in the parent. A call that sends from registered memory returns when the peers have
- * read it.
+ * the copy through staging slots, in all that is large enough to be sent in slices. Any mix of registered and other
+ * buffers works; results are the same. Registered memory belongs to the process. Each registration holds a descriptor.
+ * A forked child shares the memory; what the child frees or deregisters stays registered in the parent. A call that
+ * sends from registered memory returns when the peers have read it.
  *   Shapes:    none.
  *   Units:     bytes.
  *   Ownership: memory must not be freed or deregistered while work uses it.
@@ -471,12 +470,15 @@ ANNULUS_API annulus_status_t annulus_comm_device(const annulus_comm_t* comm, ann
 ANNULUS_API annulus_status_t annulus_mem_alloc(size_t bytes, void** memory);
 ANNULUS_API annulus_status_t annulus_mem_free(void* memory);
 
+/* The same in the memory of GPU `device`, where ranks share it (docs/device_memory.md), in units of 2 MiB as a rule.
+ * The program must use CUDA before. No other GPU of the process reaches it. annulus_mem_free frees it, too.
+ *   Errors:    ANNULUS_UNSUPPORTED  no driver, or one without virtual memory; ANNULUS_SYSTEM_ERROR  no such GPU. */
+ANNULUS_API annulus_status_t annulus_mem_alloc_device(size_t bytes, int device, void** memory);
+
 /* Registers the whole pages within existing memory; its address and content stay the same. Memory without a whole page
- * is accepted, but not shared; what overlaps registered memory is refused. annulus_mem_deregister undoes it and takes
- * the same address. Accepts private anonymous mappings, as made by mmap, or by malloc for large blocks that it does
- * not take from its heap; other memory still works unregistered.
- *   Ownership: deregister the memory before it is freed or resized: otherwise peers would read the registered pages in
- *              place of whatever occupies that address later.
+ * is accepted, but not shared; what overlaps registered memory is refused. annulus_mem_deregister undoes it, with the
+ * same address. Accepts private anonymous mappings, as of mmap, or of malloc for large blocks; other memory works too.
+ *   Ownership: deregister it before it is freed or resized: else peers read the old pages in place of what comes there.
  *   Threads:   during either call no thread may write to the memory, and the process must not fork.
  *   Errors:    ANNULUS_UNSUPPORTED  memory of another sort. */
 ANNULUS_API annulus_status_t annulus_mem_register(void* memory, size_t bytes);

@@ -27,9 +27,18 @@ annulus_status_t annulus_mem_alloc(size_t bytes, void** memory) {
   return Guarded([&] { return Outcome(OfProcess().memory.Allocate(bytes, memory)); });
 }
 
+annulus_status_t annulus_mem_alloc_device(size_t bytes, int device, void** memory) {
+  if (memory == nullptr) return Reject("memory is null");
+  *memory = nullptr;
+  return Guarded([&] { return Outcome(OfProcess().AllocateOn(device, bytes, memory)); });
+}
+
 annulus_status_t annulus_mem_free(void* memory) {
   if (memory == nullptr) return ANNULUS_OK;
-  return Guarded([&] { return Outcome(OfProcess().memory.Free(memory)); });
+  return Guarded([&] {
+    if (OfProcess().gpu_memory.Free(memory)) return Outcome(annulus::Status());
+    return Outcome(OfProcess().memory.Free(memory));
+  });
 }
 
 annulus_status_t annulus_mem_register(void* memory, size_t bytes) {

@@ -32,6 +32,18 @@ ProcessState& OfProcess() {
   return state;
 }
 
+// While there is no driver, nothing is decided: a communicator may find one that is loaded later.
+Status ProcessState::AllocateOn(int device, size_t bytes, void** memory) {
+  if (bytes == 0) return Status::Invalid("bytes is 0");
+  std::unique_ptr<cuda::Driver> driver;
+  ANNULUS_RETURN_IF_ERROR(cuda::Driver::Find("", &driver));
+  FindDevices();
+  if (cuda == nullptr) return {Code::kUnsupported, why_no_cuda};
+  const Status status = gpu_memory.Allocate(cuda.get(), device, bytes, memory);
+  if (status.ok()) return status;
+  return {status.code(), "memory of GPU " + std::to_string(device) + ": " + status.message()};
+}
+
 Status ProcessState::UseDevice(int number) {
   const CudaDevice* device = nullptr;
   const Status status = cuda == nullptr ? Status(Code::kUnsupported, why_no_cuda) : cuda->Use(number, &device);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "collectives/calls/request_table.h"
+#include "collectives/cuda/cuda_allocations.h"
 #include "collectives/cuda/cuda_domain.h"
 #include "collectives/reduce/memory_domains.h"
 #include "transport/memory/memory.h"
@@ -23,6 +24,9 @@ struct ProcessState {
   // communicator is made: the list must not change while communicators use it.
   void FindDevices();
 
+  // Allocates memory of a GPU. Errors: kUnsupported  there is no driver; those of CudaAllocations.
+  Status AllocateOn(int device, size_t bytes, void** memory);
+
   // Uses a GPU before the first buffer on it. Errors: kUnsupported  there is no driver; those of CudaDomain::Use.
   // They name the setting.
   Status UseDevice(int number);
@@ -32,7 +36,8 @@ struct ProcessState {
   MemoryDomains domains;  // Host memory only, until somebody adds a device before the first communicator.
   std::once_flag looked_for_devices;
   std::unique_ptr<CudaDomain> cuda;  // Null: the program had no driver.
-  std::string why_no_cuda;           // Why there is none that can be used; "" when there is one.
+  CudaAllocations gpu_memory;
+  std::string why_no_cuda;  // Why there is none that can be used; "" when there is one.
 };
 
 // Never destroyed: handles may be looked up, and memory freed, while the process ends.

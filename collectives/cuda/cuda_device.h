@@ -37,6 +37,11 @@ class CudaDevice {
   const std::string& pci_address() const { return pci_address_; }
   // Whether network cards can be given its memory, as dma-bufs.
   bool exports_memory() const { return exports_memory_; }
+  // Asks the driver.
+  bool Has(cuda::DeviceAttribute attribute) const {
+    int value = 0;
+    return driver_->DeviceGetAttribute(&value, attribute, handle_) == cuda::Result::kSuccess && value != 0;
+  }
   // What it sees of what network cards write to its memory: all, what was written before a flush, or nothing.
   enum class RdmaWrites : uint8_t { kSeen, kFlushed, kHidden };
   RdmaWrites rdma_writes() const { return rdma_writes_; }

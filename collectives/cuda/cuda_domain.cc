@@ -60,7 +60,7 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
 CudaDomain::~CudaDomain() {
   exports_.End();
   // A graph may be launched yet: what it has stays for ever.
-  for (auto& call : in_graphs_) {
+  for (auto& call : left_.to_graphs) {
     if (!call->IsFree()) static_cast<void>(call.release());
   }
   slots_.ForgetDevice();
@@ -145,12 +145,12 @@ void CudaDomain::Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaS
   std::vector<std::unique_ptr<CudaGraphCall>> free_of_graphs;
   const std::lock_guard<std::mutex> lock(streams_mutex_);
   std::erase(streams_, calls);
-  std::ranges::move(leaving_, std::back_inserter(places));
-  leaving_.clear();
-  for (auto& place : places) (place->IsOver() ? free : leaving_).push_back(std::move(place));
-  std::ranges::move(in_graphs_, std::back_inserter(in_graphs));
-  in_graphs_.clear();
-  for (auto& call : in_graphs) (call->IsFree() ? free_of_graphs : in_graphs_).push_back(std::move(call));
+  std::ranges::move(left_.to_gpus, std::back_inserter(places));
+  left_.to_gpus.clear();
+  for (auto& place : places) (place->IsOver() ? free : left_.to_gpus).push_back(std::move(place));
+  std::ranges::move(left_.to_graphs, std::back_inserter(in_graphs));
+  left_.to_graphs.clear();
+  for (auto& call : in_graphs) (call->IsFree() ? free_of_graphs : left_.to_graphs).push_back(std::move(call));
 }
 
 void CudaDomain::AddFoldMemory(uint64_t begin, const std::shared_ptr<FoldMemory>& memory) {

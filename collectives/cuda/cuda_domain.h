@@ -17,8 +17,9 @@
 
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/cuda_exports.h"
-#include "collectives/cuda/cuda_mappings.h"
 #include "collectives/cuda/device_ranges.h"
+#include "collectives/cuda/mapped/cuda_mappings.h"
+#include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "collectives/reduce/memory_domain.h"
 #include "cuda_kernels/driver/driver.h"
@@ -91,6 +92,7 @@ class CudaDomain final : public MemoryDomain {
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
   CudaMappings& mappings() { return mappings_; }
+  CudaPieces& pieces() { return pieces_; }
   // A number that no other process of the host has.
   uint64_t process() const { return process_; }
 
@@ -100,6 +102,11 @@ class CudaDomain final : public MemoryDomain {
     std::vector<std::unique_ptr<CudaDevice>> all;  // As they were first used.
     std::set<int> opening;                         // By number: a thread takes it up.
     std::condition_variable opened;                // One of them is that no more.
+  };
+  // Places that communicators have left to GPUs and graphs that still have them.
+  struct Left {
+    std::vector<std::unique_ptr<CudaStreamCall>> to_gpus;
+    std::vector<std::unique_ptr<CudaGraphCall>> to_graphs;
   };
 
   // Number `ordinal` of those in use; null: it is none. With mutex_ held.
@@ -117,14 +124,14 @@ class CudaDomain final : public MemoryDomain {
   DeviceRanges ranges_;  // Ranges of the buffers of calls.
   CudaExports exports_;
   CudaMappings mappings_;
+  CudaPieces pieces_;
   const uint64_t process_;
   mutable std::mutex mutex_;  // Guards what follows. Not held while the driver is called, as none here.
   Devices devices_;
   mutable std::set<std::string> kept_;
   std::mutex streams_mutex_;  // Guards what follows.
   std::vector<CudaStreamCalls*> streams_;
-  std::vector<std::unique_ptr<CudaStreamCall>> leaving_;
-  std::vector<std::unique_ptr<CudaGraphCall>> in_graphs_;
+  Left left_;
   std::map<uint64_t, std::weak_ptr<FoldMemory>> fold_memories_;  // By their begin.
 };
 

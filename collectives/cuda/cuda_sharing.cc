@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <memory>
+#include <utility>
 
 #include "base/log.h"
 #include "collectives/cuda/cuda_domain.h"
@@ -13,35 +15,59 @@ CudaSharing::CudaSharing(CudaDomain* domain, ReduceOn on) : domain_(domain), on_
 
 CudaSharing::~CudaSharing() {
   Release();
-  domain_->mappings().Leave();
+  if (domain_->mappings().Leave()) domain_->pieces().Clear();
 }
 
-const CudaSharing::Exported* CudaSharing::Find(const std::byte* memory) {
-  const cuda::Driver& driver = domain_->driver();
-  uint64_t id = 0;
-  unsigned can_be_exported = 0;
-  int device = -1;
-  cuda::DevicePointer begin = 0;
-  size_t bytes = 0;
-  using Attribute = cuda::PointerAttribute;
-  Attribute attributes[] = {Attribute::kBufferId, Attribute::kIsLegacyIpcCapable, Attribute::kDeviceOrdinal,
-                            Attribute::kRangeStart, Attribute::kRangeSize};
-  void* values[] = {&id, &can_be_exported, &device, &begin, &bytes};
-  const cuda::Result known =
-      driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(memory));
-  if (known != cuda::Result::kSuccess || can_be_exported == 0 || id == 0 || begin == 0) return nullptr;
-  const auto found = std::ranges::find(exports_, id, &Exported::id);
+const CudaSharing::Exported* CudaSharing::Find(const Known& known) {
+  if (known.can_be_exported == 0 || known.id == 0 || known.begin == 0) return nullptr;
+  const auto found = std::ranges::find(exports_, known.id, &Exported::id);
   if (found != exports_.end()) return &*found;
-  Exported exported{id, {}, device};
-  exported.place.begin = begin;
-  exported.place.bytes = bytes;
+  Exported exported{known.id, {}, known.device};
+  exported.place.begin = known.begin;
+  exported.place.bytes = known.bytes;
   if (const Status named = Name(&exported); !named.ok()) {
-    Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", device, named.message().c_str());
+    Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", known.device, named.message().c_str());
     return nullptr;
   }
   if (exports_.size() == kMostExports) exports_.erase(exports_.begin());
   exports_.push_back(exported);
   return &exports_.back();
+}
+
+Status CudaSharing::FindPieces(const std::byte* memory, size_t bytes, int device, SharedPlace* place) {
+  const cuda::Driver& driver = domain_->driver();
+  if (!driver.has_virtual_memory()) return {Code::kUnsupported, "it is not of cudaMalloc"};
+  unsigned is_mapped = 0;
+  uint64_t kinds = 0;
+  void* pool = nullptr;
+  using Attribute = cuda::PointerAttribute;
+  Attribute attributes[] = {Attribute::kIsMapped, Attribute::kShareableHandles, Attribute::kPool};
+  void* values[] = {&is_mapped, &kinds, &pool};
+  ANNULUS_RETURN_IF_ERROR(
+      driver.ToStatus(driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(memory)),
+                      "cuPointerGetAttributes"));
+  // What a pool gives may begin anywhere in its memory, which nothing tells.
+  if (pool != nullptr) return {Code::kUnsupported, "it is of a memory pool"};
+  if (is_mapped == 0 || (kinds & static_cast<uint64_t>(cuda::ShareableHandle::kFile)) == 0)
+    return {Code::kUnsupported, "it is neither of cudaMalloc nor was made to be passed on by a descriptor"};
+  if (!sends_files_) return {Code::kUnsupported, "descriptors cannot be sent"};
+  const CudaDevice* used = nullptr;
+  ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
+  std::shared_ptr<const CudaPieces::Run> run;
+  ANNULUS_RETURN_IF_ERROR(domain_->pieces().Find(*used, memory, bytes, &run));
+  const uint64_t number = run->number();
+  std::memcpy(place->handle, &number, sizeof number);
+  std::memcpy(place->device, used->uuid().bytes, sizeof place->device);
+  place->process = domain_->process();
+  place->begin = run->begin();
+  place->bytes = run->bytes();
+  place->files = run->pieces().size();
+  return Status();
+}
+
+void CudaSharing::TellStays(int device, const Status& why) {
+  if (told_.size() == kMostReasons || !told_.insert(why.message()).second) return;
+  Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", device, why.message().c_str());
 }
 
 Status CudaSharing::Name(Exported* exported) const {
@@ -61,11 +87,25 @@ Status CudaSharing::Name(Exported* exported) const {
 }
 
 int CudaSharing::Export(const std::byte* memory, size_t bytes, SharedPlace* place) {
-  const Exported* const exported = Find(memory);
-  if (exported == nullptr) return -1;
-  *place = exported->place;
+  *place = SharedPlace();
+  Known known;
+  using Attribute = cuda::PointerAttribute;
+  Attribute attributes[] = {Attribute::kBufferId, Attribute::kIsLegacyIpcCapable, Attribute::kDeviceOrdinal,
+                            Attribute::kRangeStart, Attribute::kRangeSize};
+  void* values[] = {&known.id, &known.can_be_exported, &known.device, &known.begin, &known.bytes};
+  const cuda::Result result =
+      domain_->driver()->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(memory));
+  if (result != cuda::Result::kSuccess || known.device < 0) return -1;
+  if (const Exported* const exported = Find(known); exported != nullptr) {
+    *place = exported->place;
+  } else if (known.can_be_exported != 0) {
+    return -1;
+  } else if (const Status found = FindPieces(memory, bytes, known.device, place); !found.ok()) {
+    TellStays(known.device, found);
+    return -1;
+  }
   place->offset = cuda::ToDevice(memory) - place->begin;
-  return bytes <= place->bytes - place->offset ? exported->device : -1;
+  return bytes <= place->bytes - place->offset ? known.device : -1;
 }
 
 bool CudaSharing::CanReduce(int device, DataType type, ReduceOp op) const {
@@ -82,7 +122,9 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
   std::byte* begin = nullptr;
   if (place.process != domain_->process()) {
-    ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(*used, place, &begin));
+    held_.reserve(held_.size() + 1);
+    for (FileLetter letter; post_.Take(&letter);) letters_.push_back(std::move(letter));
+    ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(*used, place, letters_, &begin));
     held_.push_back(begin);
   } else if (std::memcmp(place.device, used->uuid().bytes, sizeof place.device) == 0) {
     begin = cuda::FromDevice(place.begin);  // No process maps its own memory.
@@ -91,7 +133,8 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
     return {Code::kUnsupported, "it lies on another GPU of this process"};
   }
   *memory = begin + place.offset;
-  return CheckRange(*memory, bytes);
+  // Of other processes' descriptors the driver has mapped just what the place says.
+  return place.files > 0 && !held_.empty() && held_.back() == begin ? Status() : CheckRange(*memory, bytes);
 }
 
 // What a peer says of its memory is not relied on.
@@ -103,9 +146,35 @@ Status CudaSharing::CheckRange(const std::byte* memory, size_t bytes) const {
   return Status::Invalid("a rank shares less of its GPU's memory than it says");
 }
 
+Status CudaSharing::Await(SharedAddress* address) {
+  if (!domain_->driver().has_virtual_memory()) return {Code::kUnsupported, "the driver has no virtual memory API"};
+  ANNULUS_RETURN_IF_ERROR(post_.Open());
+  *address = post_.address();
+  return Status();
+}
+
+Status CudaSharing::Send(const SharedPlace& place, const SharedAddress& to) {
+  if (place.files == 0) return Status();
+  uint64_t number = 0;
+  std::memcpy(&number, place.handle, sizeof number);
+  const std::shared_ptr<const CudaPieces::Run> run = domain_->pieces().At(number);
+  if (run == nullptr) return {Code::kUnsupported, "its memory has changed since"};
+  FileLetter letter;
+  letter.process = place.process;
+  letter.run = number;
+  Status sent = run->Export(&letter);
+  if (sent.ok()) sent = FilePost::Send(to, letter);
+  if (sent.ok()) return Status();
+  // It would not go better the next time, and each call would try.
+  sends_files_ = false;
+  return sent;
+}
+
 void CudaSharing::Release() {
   for (const std::byte* const begin : held_) domain_->mappings().Release(begin);
   held_.clear();
+  letters_.clear();
+  post_.Close();
 }
 
 }  // namespace annulus

@@ -1,12 +1,16 @@
 // CudaSharing: what one queue exports of this process's GPU memory, and imports of that of other ranks.
 //
-// Only memory of cudaMalloc can be exported; that of pools and of the virtual memory API cannot.
+// Memory of cudaMalloc is exported by CUDA IPC, that of the virtual memory API by descriptors, if it was made for that;
+// that of pools is not.
 //
 // Threads: one at a time.
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
+#include "collectives/cuda/mapped/file_post.h"
 #include "collectives/reduce/shared_memory.h"
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/reduce_types.h"
@@ -26,10 +30,13 @@ class CudaSharing final : public SharedMemory {
   int Export(const std::byte* memory, size_t bytes, SharedPlace* place) override;
   bool CanReduce(int device, DataType type, ReduceOp op) const override;
   Status Import(int device, const SharedPlace& place, size_t bytes, std::byte** memory) override;
+  Status Await(SharedAddress* address) override;
+  Status Send(const SharedPlace& place, const SharedAddress& to) override;
   void Release() override;
 
  private:
   static constexpr size_t kMostExports = 64;
+  static constexpr size_t kMostReasons = 16;
 
   // An allocation whose handle is known. No two have the same number.
   struct Exported {
@@ -37,8 +44,20 @@ class CudaSharing final : public SharedMemory {
     SharedPlace place;
     int device;
   };
+  // What the driver says of an address.
+  struct Known {
+    uint64_t id = 0;
+    unsigned can_be_exported = 0;
+    int device = -1;
+    cuda::DevicePointer begin = 0;
+    size_t bytes = 0;
+  };
   // The allocation around `memory`; null: it cannot be exported.
-  const Exported* Find(const std::byte* memory);
+  const Exported* Find(const Known& known);
+  // Describes memory of the virtual memory API. Errors: kUnsupported or kSystem, why it stays here.
+  Status FindPieces(const std::byte* memory, size_t bytes, int device, SharedPlace* place);
+  // Logs why memory of that GPU stays here, once.
+  void TellStays(int device, const Status& why);
   // Completes the place of an allocation.
   Status Name(Exported* exported) const;
   // Refuses memory that is not a GPU's, or ends before so many bytes.
@@ -48,6 +67,10 @@ class CudaSharing final : public SharedMemory {
   const ReduceOn on_;
   std::vector<Exported> exports_;  // The latest at the end.
   std::vector<const std::byte*> held_;
+  std::set<std::string> told_;  // Reasons.
+  bool sends_files_ = true;     // Until that has failed.
+  FilePost post_;
+  std::vector<FileLetter> letters_;
 };
 
 }  // namespace annulus

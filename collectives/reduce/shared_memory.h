@@ -20,6 +20,13 @@ struct SharedPlace {
   uint64_t begin = 0;       // Address of the allocation in its process.
   uint64_t bytes = 0;       // Size of the allocation.
   uint64_t offset = 0;      // Where the memory begins in the allocation.
+  uint64_t files = 0;       // Descriptors that another process needs besides, to reach it.
+};
+
+// Where a process waits for descriptors. It travels as a place does.
+struct SharedAddress {
+  uint64_t name = 0;
+  uint64_t secret = 0;  // Who knows it may send some.
 };
 
 class SharedMemory {
@@ -33,8 +40,15 @@ class SharedMemory {
 
   // Sets *memory to where `device` finds `bytes` bytes that a rank of this host has exported. It stays valid until
   // Release. Errors: kInvalidArgument when the place has not so many bytes; kUnsupported or kSystem when it
-  // cannot be reached.
+  // cannot be reached; kInProgress when it can as soon as its owner has sent the descriptors to what Await gives.
   virtual Status Import(int device, const SharedPlace& place, size_t bytes, std::byte** memory) = 0;
+
+  // From now on until Release, descriptors may come. Errors: kSystem.
+  virtual Status Await(SharedAddress* address) = 0;
+
+  // Sends the descriptors of places that this process has exported, if they need some. They have come when it returns.
+  // Errors: kSystem, kUnsupported.
+  virtual Status Send(const SharedPlace& place, const SharedAddress& to) = 0;
 
   // Ends the use of everything that was imported.
   virtual void Release() = 0;

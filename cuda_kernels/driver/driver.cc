@@ -87,6 +87,17 @@ Status Driver::FindFunctions() {
                                   ": it is too old, 12.4 or newer is needed"};
 }
 
+bool Driver::has_virtual_memory() const {
+  const DriverFunctions& f = functions_;
+  const bool has_memory = f.MemCreate != nullptr && f.MemRelease != nullptr && f.MemGetAddressRange != nullptr &&
+                          f.MemGetAllocationGranularity != nullptr;
+  const bool has_handles = f.MemRetainAllocationHandle != nullptr && f.MemExportToShareableHandle != nullptr &&
+                           f.MemImportFromShareableHandle != nullptr;
+  const bool has_addresses = f.MemAddressReserve != nullptr && f.MemAddressFree != nullptr && f.MemMap != nullptr &&
+                             f.MemUnmap != nullptr && f.MemSetAccess != nullptr;
+  return has_memory && has_handles && has_addresses;
+}
+
 Status Driver::PlaceOf(const void* pointer, PointerPlace* place) const {
   *place = PointerPlace();
   PointerPlace found;

@@ -41,6 +41,9 @@ class Driver {
   // Why nothing can be done with it; "" otherwise.
   const std::string& unusable() const { return unusable_; }
 
+  // Whether it has the virtual memory API, all that Annulus takes of it.
+  bool has_virtual_memory() const;
+
   // Sets *place to what the driver knows of `pointer`. Errors: those of the driver, which may come from earlier work of
   // the program. Then it may be anything: the CPU must not touch it.
   Status PlaceOf(const void* pointer, PointerPlace* place) const;

@@ -39,6 +39,9 @@ enum class DeviceAttribute : int {
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kCanUseHostPointerForRegisteredMemory = 91,
+  kVirtualMemory = 102,       // Whether the virtual memory API works on it,
+  kVirtualMemoryFiles = 103,  // and gives descriptors,
+  kVirtualMemoryRdma = 110,   // and memory that network cards may reach.
   kRdmaFlushOptions = 117,    // Bits; kRdmaFlushByHost.
   kRdmaWritesOrdering = 118,  // An RdmaScope: who sees what network cards have written without a flush.
   kCanUse64BitWords = 122,    // StreamWaitValue64.
@@ -52,8 +55,11 @@ enum class PointerAttribute : int {
   kIsManaged = 8,
   kDeviceOrdinal = 9,
   kIsLegacyIpcCapable = 10,  // Whether IpcGetMemHandle takes it.
-  kRangeStart = 11,
+  kRangeStart = 11,          // Of mapped memory: that of the reserved range.
   kRangeSize = 12,
+  kIsMapped = 13,
+  kShareableHandles = 14,  // Bits, one for each ShareableHandle that MemExportToShareableHandle gives of it.
+  kPool = 17,              // The pool of which it is; null: none.
 };
 
 enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2, kUnified = 4 };
@@ -70,6 +76,13 @@ enum class RdmaScope : int { kNone = 0, kOwner = 100 };  // Nobody; the GPU whos
 
 // What MemGetHandleForAddressRange gives; for kDmaBuf an int, a descriptor.
 enum class RangeHandle : int { kDmaBuf = 1 };
+
+// What MemExportToShareableHandle gives; for kFile an int, a descriptor.
+enum class ShareableHandle : int { kNone = 0, kFile = 1 };
+enum class Granularity : int { kMinimum = 0 };
+enum class AllocationKind : int { kPinned = 1 };
+enum class LocationKind : int { kDevice = 1 };
+enum class AccessFlags : int { kReadWrite = 3 };
 
 enum class JitOption : int {};
 enum class LibraryOption : int {};
@@ -117,6 +130,28 @@ using HostFunction = void (*)(void* data);
 // thread's.
 inline Stream LegacyStream() { return reinterpret_cast<Stream>(static_cast<intptr_t>(1)); }
 inline Stream ThreadStream() { return reinterpret_cast<Stream>(static_cast<intptr_t>(2)); }
+
+using AllocationHandle = unsigned long long;  // Of physical memory; counted by MemRelease.
+struct MemoryLocation {
+  LocationKind kind = LocationKind::kDevice;
+  int number = 0;
+};
+// CUmemAllocationProp.
+struct AllocationProperties {
+  AllocationKind kind = AllocationKind::kPinned;
+  ShareableHandle handles = ShareableHandle::kNone;
+  MemoryLocation location;
+  void* windows = nullptr;
+  unsigned char compression = 0;
+  unsigned char rdma = 0;  // 1: network cards may reach it.
+  unsigned short usage = 0;
+  unsigned char reserved[4] = {};
+};
+// CUmemAccessDesc.
+struct AccessRight {
+  MemoryLocation location;
+  AccessFlags flags = AccessFlags::kReadWrite;
+};
 
 // CUDA_MEMCPY2D.
 struct RowsCopy {

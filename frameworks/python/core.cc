@@ -111,6 +111,22 @@ class RegisteredMemory {
   void* data_ = nullptr;
 };
 
+// As arrays of CUDA's libraries: they ask for its address, and keep it as long as they use it.
+class GpuMemory {
+ public:
+  GpuMemory(size_t bytes, int device) {
+    const annulus_status_t status = annulus_mem_alloc_device(std::max<size_t>(bytes, 1), device, &data_);
+    if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  }
+  GpuMemory(const GpuMemory&) = delete;
+  ~GpuMemory() { annulus_mem_free(data_); }
+
+  uintptr_t address() const { return reinterpret_cast<uintptr_t>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
 std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
   return self->Derive([=](Comm comm, annulus_comm_t** made) { return annulus_comm_split(comm, colour, key, made); });
 }
@@ -250,6 +266,9 @@ PYBIND11_MODULE(_core, module) {
   py::class_<RegisteredMemory>(module, "RegisteredMemory", py::buffer_protocol())
       .def(py::init<size_t>())
       .def_buffer(&RegisteredMemory::Buffer);
+  py::class_<GpuMemory>(module, "GpuMemory")
+      .def(py::init<size_t, int>())
+      .def_property_readonly("address", &GpuMemory::address);
   py::class_<Request>(module, "Request").def("wait", &Request::Wait);
 
   py::class_<Reduction, std::shared_ptr<Reduction>>(module, "Reduction")

@@ -97,6 +97,25 @@ static_assert(Equal(PointerAttribute::kRangeStart, CU_POINTER_ATTRIBUTE_RANGE_ST
 static_assert(Equal(PointerAttribute::kRangeSize, CU_POINTER_ATTRIBUTE_RANGE_SIZE));
 static_assert(Equal(MemoryType::kHost, CU_MEMORYTYPE_HOST));
 static_assert(Equal(MemoryType::kUnified, CU_MEMORYTYPE_UNIFIED));
+static_assert(Equal(DeviceAttribute::kVirtualMemory, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
+static_assert(Equal(DeviceAttribute::kVirtualMemoryFiles,
+                    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED));
+static_assert(Equal(DeviceAttribute::kVirtualMemoryRdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED));
+static_assert(Equal(PointerAttribute::kPool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE));
+static_assert(Equal(PointerAttribute::kIsMapped, CU_POINTER_ATTRIBUTE_MAPPED));
+static_assert(Equal(PointerAttribute::kShareableHandles, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES));
+static_assert(Equal(ShareableHandle::kFile, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+static_assert(Equal(Granularity::kMinimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+static_assert(Equal(AllocationKind::kPinned, CU_MEM_ALLOCATION_TYPE_PINNED));
+static_assert(Equal(LocationKind::kDevice, CU_MEM_LOCATION_TYPE_DEVICE));
+static_assert(Equal(AccessFlags::kReadWrite, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+static_assert(sizeof(AllocationProperties) == sizeof(CUmemAllocationProp));
+static_assert(offsetof(AllocationProperties, handles) == offsetof(CUmemAllocationProp, requestedHandleTypes));
+static_assert(offsetof(AllocationProperties, location) == offsetof(CUmemAllocationProp, location));
+static_assert(offsetof(AllocationProperties, rdma) == offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable));
+static_assert(sizeof(AccessRight) == sizeof(CUmemAccessDesc) && sizeof(MemoryLocation) == sizeof(CUmemLocation));
+static_assert(offsetof(AccessRight, flags) == offsetof(CUmemAccessDesc, flags));
+static_assert(sizeof(AllocationHandle) == sizeof(CUmemGenericAllocationHandle));
 static_assert(sizeof(RowsCopy) == sizeof(CUDA_MEMCPY2D));
 static_assert(offsetof(RowsCopy, from) == offsetof(CUDA_MEMCPY2D, srcDevice));
 static_assert(offsetof(RowsCopy, from_pitch) == offsetof(CUDA_MEMCPY2D, srcPitch));

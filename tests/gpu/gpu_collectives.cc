@@ -1,6 +1,6 @@
 // gpu_collectives: allreduces on device buffers of ranks that share GPU 0, checked and timed through the C API: calls
-// that block, calls in a stream, which is then synchronized, and launches of a graph with such a call. Start it with
-// annulus-run.
+// that block, also in memory of the virtual memory API, calls in a stream, which is then synchronized, and launches of
+// a graph with such a call. Start it with annulus-run.
 //
 //   gpu_collectives [DRIVER [MOST_BYTES [ROUNDS]]]      DRIVER: libcuda.so.1, 256 MiB and once unless given
 //
@@ -156,6 +156,15 @@ int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   AllreduceRun run("allreduce", comm, device.get(), [comm](const std::byte* in, std::byte* out, size_t count) {
     return Allreduce(comm, in, out, count);
   });
+  AllreduceRun mapped(
+      "allreduce in mapped memory", comm, device.get(),
+      [comm](const std::byte* in, std::byte* out, size_t count) { return Allreduce(comm, in, out, count); });
+  const auto run_mapped = [&](size_t bytes) {
+    device->set_mapped(true);
+    const bool is_right = mapped.Run(bytes);
+    device->set_mapped(false);
+    return is_right;
+  };
   InStream stream(comm, device.get());
   AllreduceRun in_stream(
       "allreduce in a stream", comm, device.get(),
@@ -167,7 +176,7 @@ int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   ok = stream.WarmUp(std::min(most_bytes, size_t{1} << 20));
   for (int round = 0; ok && round < rounds; ++round) {
     for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32)
-      ok = run.Run(bytes) && in_stream.Run(bytes) && in_graph.Run(bytes);
+      ok = run.Run(bytes) && run_mapped(bytes) && in_stream.Run(bytes) && in_graph.Run(bytes);
   }
   return annulus_comm_destroy(comm) == ANNULUS_OK && ok ? 0 : 1;
 }

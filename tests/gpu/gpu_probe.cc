@@ -21,6 +21,7 @@
 #include "tests/gpu/probe_graphs.h"
 #include "tests/gpu/probe_streams.h"
 #include "tests/gpu/probe_times.h"
+#include "tests/gpu/probe_virtual.h"
 
 namespace annulus {
 namespace {
@@ -106,6 +107,12 @@ int Probe(const std::string& driver, int rounds) {
   }
   ok &= Report("pointers", CheckPointers(device.get()));
   ok &= Report("pins", CheckPins(device.get()));
+  if (const std::string missing = VirtualMemoryMissing(device.get()); missing.empty()) {
+    ok &= Report("virtual memory", CheckVirtualMemory(device.get()));
+    ok &= Report("memory by descriptors in another process", CheckFilesOfMemory(device.get(), driver));
+  } else {
+    std::printf("not run virtual memory: %s\nnot run memory by descriptors in another process\n", missing.c_str());
+  }
   std::unique_ptr<DomainQueue> queue;
   if (!device->domain()->OpenQueue(ReduceOn::kAuto, &queue).ok()) return 1;
   ok &= Report("words and copies", CheckDoneWords(device.get(), queue.get(), rounds));
@@ -135,5 +142,6 @@ int Probe(const std::string& driver, int rounds) {
 }  // namespace annulus
 
 int main(int argc, char** argv) {
+  if (argc > 2 && argv[2] == std::string("take-files")) return annulus::TakeFiles(argv[1]);
   return annulus::Probe(argc > 1 ? argv[1] : "libcuda.so.1", argc > 2 ? std::atoi(argv[2]) : annulus::kRounds);
 }

@@ -10,4 +10,4 @@ status=0
 [[ $status -eq 77 ]]
 out=$("$probe" "$stand_in" 50) || { echo "$out"; exit 1; }
 echo "$out"
-if [[ $out == *FAILED* || $(grep -cE '^(ok|not run) ' <<<"$out") -ne 15 ]]; then exit 1; fi
+if [[ $out == *FAILED* || $(grep -cE '^(ok|not run) ' <<<"$out") -ne 17 ]]; then exit 1; fi

@@ -50,6 +50,12 @@ struct Job {
   int size = 0;
 };
 
+// Where a buffer lies: in host memory, in memory of cudaMalloc or of the virtual memory API.
+DevicePlace::Kind DrawPlace(const Job& job, Random* own) {
+  job.device->set_mapped(Below(3, own) == 0);
+  return Below(4, own) == 0 ? DevicePlace::Kind::kPageable : DevicePlace::Kind::kDevice;
+}
+
 // One buffer: twice, on the host and wherever this rank has drawn it.
 class Twin {
  public:
@@ -57,8 +63,7 @@ class Twin {
   Twin(const Job& job, size_t alignment, Bytes content, Random* own)
       : offset_(Below(kAround / 2, own) / alignment * alignment),
         on_host_(std::move(content)),
-        place_(Below(4, own) == 0 ? DevicePlace::Kind::kPageable : DevicePlace::Kind::kDevice, on_host_.size(),
-               job.device) {
+        place_(DrawPlace(job, own), on_host_.size(), job.device) {
     place_.Write(on_host_);
   }
 

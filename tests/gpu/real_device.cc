@@ -20,12 +20,21 @@ Status RealDevice::Open(const std::string& file, std::unique_ptr<RealDevice>* de
 RealDevice::~RealDevice() = default;
 
 std::byte* RealDevice::Allocate(size_t bytes) {
+  if (is_mapped_) {
+    std::unique_ptr<MappedMemory> made;
+    ANNULUS_CHECK(MappedMemory::Make(driver(), context(), {bytes, bytes / 8 + 1, true}, &made).ok());
+    std::byte* const begin = made->data();
+    mapped_[begin] = std::move(made);
+    return begin;
+  }
   void* memory = nullptr;
   ANNULUS_CHECK(gpu_->Allocate(bytes, &memory).ok());
   return static_cast<std::byte*>(memory);
 }
 
-void RealDevice::Free(std::byte* device) { gpu_->Free(device); }
+void RealDevice::Free(std::byte* device) {
+  if (mapped_.erase(device) == 0) gpu_->Free(device);
+}
 
 void RealDevice::Write(std::byte* device, const void* host, size_t bytes) {
   ANNULUS_CHECK(gpu_->Write(device, host, bytes).ok());

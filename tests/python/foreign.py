@@ -321,6 +321,19 @@ def mistakes_in_streams():
     refuses(TypeError, "out is None", comm.with_options(stream=stream.value).allreduce, array)
 
 
+def memory_of_the_library_on_a_gpu():
+    array = pyannulus.empty_on_gpu((3, 20000), np.float32)
+    array.address, array.like = array.__cuda_array_interface__["data"][0], np.ones(60000, np.float32)
+    assert array.shape == (3, 20000) and not content_of(array).any()
+    other = with_interface(np.full((3, 20000), RANK + 1, np.float32))
+    comm.allreduce(other, out=array)
+    assert (content_of(array) == TOTAL).all()
+    assert pyannulus.empty_on_gpu(0).shape == (0,)
+    refuses(TypeError, "no name", pyannulus.empty_on_gpu, 3, object)
+    refuses(ValueError, "negative", pyannulus.empty_on_gpu, -3)
+    refuses(pyannulus.Error, "GPU 7", pyannulus.empty_on_gpu, 3, device=7)
+
+
 def content_behind(stream):
     def read(array):
         gpu.call("cuStreamSynchronize", stream)
@@ -334,6 +347,7 @@ if gpu:
     types(lambda own, kind: (lambda array: (array, lambda: gpu.read(array.address, own)))(on_gpu(own, kind=kind)))
     streams_are_waited_for()
     mistakes_on_gpu()
+    memory_of_the_library_on_a_gpu()
     stream = gpu.new_stream()
     for new in (on_gpu, with_interface):
         every_call(new, content_behind(stream), comm.with_options(stream=stream.value))

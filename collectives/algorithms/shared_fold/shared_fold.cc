@@ -41,14 +41,15 @@ SharedFold::SharedFold(int rank, const AlgorithmJob& job, const Links* links)
   ranks_.inputs.resize(n);
   ranks_.outputs.resize(n);
   ranks_.words.resize(n);
+  ranks_.findings.resize(n);
   folds_.of = std::vector<Fold>(n);
   for (int k = 1; k < nranks_; ++k) endpoints_.push_back(links->At((rank + k) % nranks_, 0));
   folds_.chunks.reserve(n);
 }
 
 size_t SharedFold::MemoryBytes(int nranks) {
-  constexpr size_t kPerRank = sizeof(Endpoint*) + sizeof(Offer) + sizeof(FoldAgreement::Word) + sizeof(int) +
-                              2 * sizeof(std::byte*) + sizeof(Fold);
+  constexpr size_t kPerRank = sizeof(Endpoint*) + sizeof(Offer) + sizeof(FoldAgreement::Word) + sizeof(Finding) +
+                              sizeof(int) + 2 * sizeof(std::byte*) + sizeof(Fold);
   return sizeof(SharedFold) + static_cast<size_t>(nranks) * kPerRank;
 }
 
@@ -116,6 +117,11 @@ Status SharedFold::EndHop() {
     case Stage::kFinds:
       EndFinds();
       return Status();
+    case Stage::kSends:
+      hop_.PopAll();
+      ranks_.have_sent = true;
+      StartFinds();
+      return Status();
     case Stage::kPieceStarts:
       hop_.PopAll();
       program_.fold->call->OpenGate(program_.steps().ready());
@@ -156,8 +162,8 @@ Status SharedFold::EndOffers() {
     return Status();
   }
   FindFolds();
-  own_.word = FindBuffers() ? 1 : 0;
-  StartHop(Stage::kFinds, &own_.word, sizeof own_.word);
+  ranks_.have_sent = false;
+  StartFinds();
   return Status();
 }
 
@@ -235,19 +241,45 @@ void SharedFold::NextPiece() {
   stage_ = program_.piece == program_.fold->pieces ? Stage::kDone : Stage::kPieceInput;
 }
 
+void SharedFold::StartFinds() {
+  own_.finding = FindBuffers();
+  StartHop(Stage::kFinds, &own_.finding, sizeof own_.finding);
+}
+
 void SharedFold::EndFinds() {
-  const bool all = own_.word == 1 && AllSaidYes();
+  ranks_.findings[static_cast<size_t>(rank_)] = own_.finding;
+  for (size_t k = 0; k < endpoints_.size(); ++k) {
+    const size_t peer = (static_cast<size_t>(rank_) + 1 + k) % ranks_.findings.size();
+    std::memcpy(&ranks_.findings[peer], hop_.data(k), sizeof(Finding));
+  }
   hop_.PopAll();
-  if (!all) return Decline();
+  const auto may_have = [&](const Finding& each) {
+    return each.has == Finding::Has::kAll || (each.has == Finding::Has::kLacks && !ranks_.have_sent);
+  };
+  if (!std::ranges::all_of(ranks_.findings, may_have)) return Decline();
+  if (std::ranges::any_of(ranks_.findings, [](const Finding& each) { return each.lacks != 0; })) {
+    own_.word = SendFiles() ? 1 : 0;
+    return StartHop(Stage::kSends, &own_.word, sizeof own_.word);
+  }
   folds_.submitted = 0;
   for (const int chunk : folds_.chunks) MakeFold(chunk);
   stage_ = Stage::kFolds;
 }
 
-bool SharedFold::AllSaidYes() const {
-  bool all = true;
-  for (size_t k = 0; k < endpoints_.size(); ++k) all &= *hop_.data(k) == std::byte{1};
-  return all;
+bool SharedFold::SendFiles() {
+  const SharedPlace& input = own_.offer.input;
+  const SharedPlace& output = own_.offer.output;
+  const bool is_one = input.begin == output.begin && std::memcmp(input.handle, output.handle, sizeof input.handle) == 0;
+  for (int rank = 0; rank < nranks_; ++rank) {
+    const Finding& finding = ranks_.findings[static_cast<size_t>(rank)];
+    if (rank == rank_ || finding.has != Finding::Has::kLacks || (finding.lacks >> rank_ & 1) == 0) continue;
+    Status sent = own_.shared->Send(input, finding.to);
+    if (sent.ok() && !is_one) sent = own_.shared->Send(output, finding.to);
+    if (sent.ok()) continue;
+    Log(LogLevel::kInfo, rank_, "cannot pass GPU memory to rank %d: %s", rank, sent.message().c_str());
+    return false;
+  }
+  return true;
 }
 
 void SharedFold::FindFolds() {
@@ -260,28 +292,37 @@ void SharedFold::FindFolds() {
 }
 
 // All inputs and outputs that this rank's folds use; for reduce-scatters and allgathers that is not everything.
-bool SharedFold::FindBuffers() {
-  if (folds_.chunks.empty()) return true;
-  for (int rank = 0; rank < nranks_; ++rank) {
-    const auto at = static_cast<size_t>(rank);
-    const bool is_own_chunk = std::ranges::find(folds_.chunks, rank) != folds_.chunks.end();
-    Status found;
-    if (rank == rank_) {
-      ranks_.inputs[at] = work_->input.data;
-      ranks_.outputs[at] = work_->output.data;
-      continue;
+SharedFold::Finding SharedFold::FindBuffers() {
+  Finding finding{Finding::Has::kAll, 0, {}};
+  for (int rank = 0; rank < nranks_ && !folds_.chunks.empty(); ++rank) {
+    Status found = FindBuffersOf(rank);
+    if (found.would_block() && !ranks_.have_sent) {
+      finding.has = Finding::Has::kLacks;
+      finding.lacks |= uint32_t{1} << rank;
+      found = own_.shared->Await(&finding.to);
     }
-    std::byte* input = nullptr;
-    if (Reduces(params_.kind) || is_own_chunk)
-      found = own_.shared->Import(own_.device, ranks_.offers[at].input, InputBytes(params_), &input);
-    ranks_.inputs[at] = input;
-    if (found.ok() && (!IsReduceScatter(params_.kind) || is_own_chunk))
-      found = own_.shared->Import(own_.device, ranks_.offers[at].output, OutputBytes(params_), &ranks_.outputs[at]);
     if (found.ok()) continue;
-    Log(LogLevel::kInfo, rank_, "cannot reach the GPU memory of rank %d: %s", rank, found.message().c_str());
-    return false;
+    Log(LogLevel::kInfo, rank_, "cannot reach the GPU memory of rank %d: %s", rank,
+        found.would_block() ? "its descriptors did not come" : found.message().c_str());
+    return Finding();
   }
-  return true;
+  return finding;
+}
+
+Status SharedFold::FindBuffersOf(int rank) {
+  const auto at = static_cast<size_t>(rank);
+  const bool is_own_chunk = std::ranges::find(folds_.chunks, rank) != folds_.chunks.end();
+  if (rank == rank_) {
+    ranks_.inputs[at] = work_->input.data;
+    ranks_.outputs[at] = work_->output.data;
+    return Status();
+  }
+  std::byte* input = nullptr;
+  if (Reduces(params_.kind) || is_own_chunk)
+    ANNULUS_RETURN_IF_ERROR(own_.shared->Import(own_.device, ranks_.offers[at].input, InputBytes(params_), &input));
+  ranks_.inputs[at] = input;
+  if (IsReduceScatter(params_.kind) && !is_own_chunk) return Status();
+  return own_.shared->Import(own_.device, ranks_.offers[at].output, OutputBytes(params_), &ranks_.outputs[at]);
 }
 
 void SharedFold::MakeFold(int chunk) {

@@ -1,4 +1,4 @@
-// SharedFold: collectives on device memory that the ranks of a host can reach in each other (CUDA IPC). Each result is
+// SharedFold: collectives on device memory that the ranks of a host can reach in each other. Each result is
 // computed once, from all inputs, and written to all outputs: 2nS bytes of memory traffic for an allreduce of S bytes
 // by n ranks, where a ring takes 5(n-1)S. Chunks are folded in the order of the ring, so the bits are those of the
 // ring.
@@ -8,7 +8,8 @@
 //
 // Three hops of the short path:
 //   1. Each rank tells where its buffers are, or that nobody can reach them.
-//   2. Each rank tells whether it has found those that it works on.
+//   2. Each rank tells whether it has found those that it works on, or whose descriptors it lacks. Then their owners
+//      send them and say so in a further hop, and the second comes again.
 //   3. Each rank tells that its folds are done.
 // After the first or the second, all ranks may find that the call cannot go this way: then it is declined.
 //
@@ -53,6 +54,7 @@ class SharedFold final : public Runner {
   enum class Stage {
     kOffers,
     kFinds,
+    kSends,  // A hop: descriptors that others lack have been sent.
     kFolds,
     kEnds,
     kPieceInput,   // Until the stream has the input of a piece in the shared memory.
@@ -72,6 +74,14 @@ class SharedFold final : public Runner {
     FoldAgreement::Word in_stream;
   };
 
+  // What a rank says in the second hop.
+  struct Finding {
+    enum class Has : uint32_t { kNot, kAll, kLacks };
+    Has has = Has::kNot;
+    uint32_t lacks = 0;  // Ranks whose descriptors it lacks, one bit each.
+    SharedAddress to;    // Where it awaits them.
+  };
+
   // The fold of one chunk. Its lists are borrowed by the queue.
   struct Fold {
     std::array<const std::byte*, kMaxOneHopRanks> sources{};
@@ -87,6 +97,7 @@ class SharedFold final : public Runner {
     DomainQueue* queue = nullptr;
     int device = -1;  // Device of the buffers.
     Offer offer;
+    Finding finding;
     uint8_t word = 0;  // What it says in later hops: 1 is yes.
   };
 
@@ -96,6 +107,8 @@ class SharedFold final : public Runner {
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
     std::vector<FoldAgreement::Word> words;
+    std::vector<Finding> findings;
+    bool have_sent = false;  // All have sent what others lacked.
   };
 
   // Where a program is.
@@ -124,11 +137,15 @@ class SharedFold final : public Runner {
   // The ends of the hops.
   Status EndOffers();
   void EndFinds();
+  // Sends what others have said that they lack.
+  bool SendFiles();
+  void StartFinds();
   // Finds the chunks that this rank folds.
   void FindFolds();
-  // Finds the buffers that they use. Returns false when one cannot be reached.
-  bool FindBuffers();
-  bool AllSaidYes() const;
+  // Finds the buffers that they use.
+  Finding FindBuffers();
+  // Finds those of that rank.
+  Status FindBuffersOf(int rank);
   bool AwaitsStream() const {
     return stage_ == Stage::kPieceInput || stage_ == Stage::kPieceFolds || stage_ == Stage::kPieceOutput;
   }

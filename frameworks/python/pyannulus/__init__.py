@@ -14,7 +14,7 @@ import atexit
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from pyannulus import _core
-from pyannulus._arrays import Array, empty
+from pyannulus._arrays import Array, GpuArray, empty, empty_on_gpu
 from pyannulus._calls import Calls, Group, Op
 from pyannulus._communicator import Communicator, close_all
 from pyannulus._core import Received
@@ -24,11 +24,11 @@ from pyannulus._request import Request
 
 __version__ = _core.version()
 __all__ = [
-    "Aborted", "Calls", "Cause", "Communicator", "Error", "Group", "InvalidArgument", "Mismatch", "Operation",
+    "Aborted", "Calls", "Cause", "Communicator", "Error", "GpuArray", "Group", "InvalidArgument", "Mismatch", "Operation",
     "PeerLost", "Received", "Request", "Scope", "Status", "Timeout", "abort", "allgather", "allgather_async", "allgatherv",
     "allgatherv_async", "allreduce", "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall",
     "alltoall_async", "alltoallv", "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async",
-    "counters", "device", "empty", "finalize", "gather", "gather_async", "gatherv", "gatherv_async", "group", "init",
+    "counters", "device", "empty", "empty_on_gpu", "finalize", "gather", "gather_async", "gatherv", "gatherv_async", "group", "init",
     "is_initialized", "local_rank", "local_size", "memory", "premul_sum", "rank", "recv", "recv_async", "reduce",
     "reduce_async", "reduce_scatter", "reduce_scatter_async", "reduce_scatterv", "reduce_scatterv_async",
     "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async", "send", "send_async", "sendrecv", "sendrecv_async",

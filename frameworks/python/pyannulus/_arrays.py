@@ -58,19 +58,47 @@ def check(array: Array, what: str) -> int:
     return number
 
 
-def empty(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> Array:
-    """An array of zeros in registered memory, which ranks of one host read in place: for what is reduced again and again.
-    Freed with its last view."""
-    kind = numpy.dtype(dtype)
+def _extents_and_bytes(shape: Union[int, Sequence[int]], kind: Any) -> Tuple[Tuple[int, ...], int]:
     extents = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
-    size = kind.itemsize
+    size = int(kind.itemsize)
     for extent in extents:
         if extent < 0:
             raise ValueError(f"shape {extents} has a negative extent")
         size *= extent
+    return extents, size
+
+
+def empty(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> Array:
+    """An array of zeros in registered memory, which ranks of one host read in place: for what is reduced again and again.
+    Freed with its last view."""
+    kind = numpy.dtype(dtype)
+    extents, size = _extents_and_bytes(shape, kind)
     if size == 0:
         return numpy.zeros(extents, kind)
     return numpy.frombuffer(_core.RegisteredMemory(size), kind, size // kind.itemsize).reshape(extents)
+
+
+class GpuArray:
+    """Zeros in memory of a GPU that ranks of one host reach in each other. It has no arithmetic: cupy.asarray(array) and
+    torch.as_tensor(array, device="cuda") give views that have. Freed with the last of them."""
+
+    def __init__(self, shape: Tuple[int, ...], dtype: Any, memory: _core.GpuMemory) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._memory = memory
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self._memory.address, False), "version": 3}
+
+
+def empty_on_gpu(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32, device: int = 0) -> GpuArray:
+    """As empty, in memory of GPU `device`. The program must have used CUDA before."""
+    kind = numpy.dtype(dtype)
+    if kind.kind not in "iufc":
+        raise TypeError(f"dtype {kind!r} has no name that arrays on a GPU may have")
+    extents, size = _extents_and_bytes(shape, kind)
+    return GpuArray(extents, kind, _core.GpuMemory(size, device))
 
 
 def check_writable(array: View, what: str) -> None:

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "collectives/cuda/cuda_queue.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "tests/collectives/cuda/cuda_fixture.h"
+#include "tests/cuda/mapped_memory.h"
 
 namespace annulus {
 namespace {
@@ -212,7 +214,7 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatMapsMemoryOfOthers) {
   place.bytes = kBytes;
   const auto maps = [&] {
     std::byte* begin = nullptr;
-    EXPECT_EQ(domain()->mappings().Hold(*device, place, &begin).code(), Code::kSystem);
+    EXPECT_EQ(domain()->mappings().Hold(*device, place, {}, &begin).code(), Code::kSystem);
   };
   for (int i = 0; i < 2; ++i) {
     WhileLockedOut(maps, [this] {
@@ -221,6 +223,38 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatMapsMemoryOfOthers) {
       domain()->mappings().Leave();
     });
   }
+}
+
+// The same of memory by descriptors, and of a thread that asks which pieces a buffer lies in.
+TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatFindsOrMapsPieces) {
+  Prepare();
+  const CudaDevice* device = nullptr;
+  ASSERT_TRUE(domain()->Use(0, &device).ok());
+  std::unique_ptr<MappedMemory> memory;
+  ASSERT_TRUE(MappedMemory::Make(domain()->driver(), device->context(), {1, 0, true}, &memory).ok());
+  std::shared_ptr<const CudaPieces::Run> run;
+  const auto finds = [&] { EXPECT_TRUE(domain()->pieces().Find(*device, memory->data(), 1, &run).ok()); };
+  WhileLockedOut(finds, [this] { EXPECT_EQ(domain()->pieces().At(1), nullptr); });
+  FileLetter letter;
+  ASSERT_TRUE(run->Export(&letter).ok());
+  SharedPlace place;
+  place.begin = run->begin();
+  place.bytes = run->bytes();
+  place.files = 1;
+  letter.run = run->number();
+  std::memcpy(place.handle, &letter.run, sizeof letter.run);
+  const auto maps = [&] {
+    std::byte* begin = nullptr;
+    EXPECT_TRUE(domain()->mappings().Hold(*device, place, {&letter, 1}, &begin).ok());
+    domain()->mappings().Release(begin);
+  };
+  WhileLockedOut(maps, [this] {
+    domain()->mappings().Release(memory_->data());
+    domain()->mappings().Enter();
+    EXPECT_FALSE(domain()->mappings().Leave());
+  });
+  run.reset();
+  domain()->pieces().Clear();
 }
 
 // The pages must stay until the driver has done with them.

@@ -34,6 +34,8 @@ struct FakeOptions {
   unsigned without_exports = 0;   // Devices that do not export it all the same, one bit each.
   RdmaScope sees_rdma = RdmaScope::kOwner;
   bool flushes_rdma = true;
+  bool is_pool = false;         // All of its memory is of a pool.
+  bool maps_memory = true;      // It has the virtual memory API.
   size_t allocation_bytes = 0;  // If any, what is allocated seems to consist of so many bytes each.
 };
 
@@ -59,6 +61,7 @@ struct FakeCounts {
   int64_t copies = 0;
   int64_t questions = 0;  // Calls that tell of a pointer.
   int64_t exports = 0;    // Descriptors of memory that were given out.
+  int64_t imports = 0;    // Descriptors of memory that were taken.
   int64_t flushes = 0;    // Flushes of what network cards have written.
   int64_t pins = 0;       // Calls that pin host memory, for which a driver may wait for all streams.
   // Launches of functions that were not loaded: they wait for all streams and block all callers.
@@ -74,6 +77,8 @@ struct FakeCounts {
   int libraries = 0;
   int64_t pinned_ranges = 0;
   int64_t mappings = 0;     // Mappings of other processes' memory.
+  int64_t handles = 0;      // Physical memory of the virtual memory API, this process's and others'.
+  int64_t ranges = 0;       // Reserved ranges of addresses.
   int64_t allocations = 0;  // Device memory allocated by the driver's functions, not by Allocate.
 };
 

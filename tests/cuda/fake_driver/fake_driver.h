@@ -173,9 +173,13 @@ class FakeDriver final : public FakeControl {
     ++counts_.questions;
     const auto [device, range] = gpu_->WithMemory(
         [=](FakeMemory* memory) { return std::pair(memory->DeviceOf(pointer), memory->RangeAround(pointer)); });
+    const auto [is_virtual, has_files] = gpu_->WithMemory([=](FakeMemory* memory) {
+      const FakeVirtual& mapped = memory->virtual_memory();
+      return std::pair(mapped.MappingAt(pointer).bytes > 0, mapped.HasFiles(pointer));
+    });
     const MemoryRange piece = PieceOf(range, pointer, device);
     const MemoryType type = device >= 0 ? MemoryType::kDevice : range.bytes > 0 ? MemoryType::kHost : MemoryType::kNone;
-    const int context = device < 0 ? 0 : device + 1 + (options_.other_context ? options_.devices : 0);
+    const int context = device < 0 || is_virtual ? 0 : device + 1 + (options_.other_context ? options_.devices : 0);
     for (unsigned i = 0; i < count; ++i) {
       if (attributes[i] == PointerAttribute::kMemoryType) *static_cast<MemoryType*>(values[i]) = type;
       if (attributes[i] == PointerAttribute::kIsManaged) *static_cast<unsigned*>(values[i]) = 0;
@@ -186,7 +190,12 @@ class FakeDriver final : public FakeControl {
       if (attributes[i] == PointerAttribute::kRangeSize) *static_cast<size_t*>(values[i]) = piece.bytes;
       if (attributes[i] == PointerAttribute::kBufferId) *static_cast<uint64_t*>(values[i]) = IdOf(pointer);
       if (attributes[i] == PointerAttribute::kIsLegacyIpcCapable)
-        *static_cast<unsigned*>(values[i]) = device >= 0 && options_.shares_memory;
+        *static_cast<unsigned*>(values[i]) = device >= 0 && !is_virtual && options_.shares_memory;
+      if (attributes[i] == PointerAttribute::kPool)
+        *static_cast<void**>(values[i]) = options_.is_pool && device >= 0 ? this : nullptr;
+      if (attributes[i] == PointerAttribute::kIsMapped) *static_cast<unsigned*>(values[i]) = device >= 0;
+      if (attributes[i] == PointerAttribute::kShareableHandles)
+        *static_cast<uint64_t*>(values[i]) = has_files ? static_cast<uint64_t>(ShareableHandle::kFile) : 0;
     }
     return Result::kSuccess;
   }

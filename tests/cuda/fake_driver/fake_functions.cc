@@ -4,11 +4,12 @@
 #include <fcntl.h>
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 
+#include "tests/cuda/fake_driver/fake_calls.h"
 #include "tests/cuda/fake_driver/fake_graph_functions.h"
+#include "tests/cuda/fake_driver/fake_virtual_functions.h"
 
 namespace annulus::cuda {
 namespace {
@@ -17,7 +18,7 @@ constexpr int kMultiprocessors = 132;
 constexpr int kFirstBus = 0x10;
 
 // Each with the parameters of the table.
-struct Functions : GraphFunctions {
+struct Functions : GraphFunctions, VirtualFunctions {
   static Result DriverGetVersion(int* version) {
     *version = Fake().options().version;
     return Result::kSuccess;
@@ -49,6 +50,7 @@ struct Functions : GraphFunctions {
              : attribute == DeviceAttribute::kRdmaFlushOptions       ? (Fake().options().flushes_rdma ? 1 : 0)
              : attribute == DeviceAttribute::kCanUse64BitWords       ? (Fake().options().waits_for_64_bits ? 1 : 0)
              : attribute == DeviceAttribute::kDmaBufSupported ? (Fake().Exports(FakeDriver::OrdinalOf(device)) ? 1 : 0)
+             : attribute == DeviceAttribute::kVirtualMemory   ? (Fake().options().maps_memory ? 1 : 0)
              : attribute == DeviceAttribute::kPciBus          ? kFirstBus + FakeDriver::OrdinalOf(device)
              : attribute == DeviceAttribute::kPciDevice       ? 0
              : attribute == DeviceAttribute::kPciDomain       ? 0

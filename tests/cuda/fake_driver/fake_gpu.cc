@@ -360,6 +360,8 @@ void FakeGpu::AddCounts(FakeCounts* counts) const {
   counts->user_objects = graphs_.objects();
   counts->events = streams_.events();
   counts->pending = static_cast<int>(pending_.size());
+  counts->handles = static_cast<int64_t>(memory_.virtual_memory().handles());
+  counts->ranges = static_cast<int64_t>(memory_.virtual_memory().ranges());
   counts->pinned_ranges = static_cast<int64_t>(memory_.pinned_ranges());
 }
 

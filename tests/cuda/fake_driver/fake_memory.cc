@@ -70,13 +70,16 @@ std::string FakeMemory::FileOf(const std::byte* memory, size_t bytes) const {
 }
 
 uint64_t FakeMemory::IdOf(const std::byte* memory) const {
+  constexpr uint64_t kVirtual = uint64_t{1} << 63;
   const auto allocation = Find(memory);
-  return allocation == allocations_.end() ? 0 : allocation->second.id;
+  if (allocation != allocations_.end()) return allocation->second.id;
+  const MemoryRange reserved = virtual_.ReservedAt(memory);
+  return reserved.bytes > 0 ? kVirtual | reinterpret_cast<uintptr_t>(reserved.begin) : 0;
 }
 
 bool FakeMemory::IsExported(const std::byte* memory) const {
   const auto allocation = Find(memory);
-  return allocation != allocations_.end() && allocation->second.is_exported;
+  return allocation != allocations_.end() ? allocation->second.is_exported : virtual_.IsExported(memory);
 }
 
 bool FakeMemory::Free(const std::byte* memory) {
@@ -87,7 +90,7 @@ bool FakeMemory::Free(const std::byte* memory) {
 
 int FakeMemory::DeviceOf(const std::byte* memory) const {
   const auto allocation = Find(memory);
-  return allocation == allocations_.end() ? -1 : allocation->second.device;
+  return allocation == allocations_.end() ? virtual_.DeviceOf(memory) : allocation->second.device;
 }
 
 MemoryRange FakeMemory::AllocationAt(const std::byte* memory) const {
@@ -111,7 +114,9 @@ MemoryRange FakeMemory::PinnedAt(const std::byte* memory) const {
 MemoryRange FakeMemory::RangeAround(const std::byte* memory) const {
   const auto pinned = pinned_.upper_bound(memory);
   if (IsPinned(memory, 1)) return {std::prev(pinned)->first, std::prev(pinned)->second};
-  return DeviceOf(memory) < 0 ? MemoryRange() : AllocationAt(std::prev(allocations_.upper_bound(memory))->first);
+  const auto allocation = Find(memory);
+  if (allocation != allocations_.end()) return {allocation->first, allocation->second.bytes};
+  return virtual_.DeviceOf(memory) < 0 ? MemoryRange() : virtual_.ReservedAt(memory);
 }
 
 bool FakeMemory::IsPinned(const std::byte* memory, size_t bytes) const {
@@ -129,6 +134,7 @@ size_t FakeMemory::pinned_bytes() const {
 
 std::byte* FakeMemory::Access(int device, const std::byte* memory, size_t bytes) const {
   if (IsPinned(memory, bytes)) return const_cast<std::byte*>(memory);
+  if (virtual_.ReservedAt(memory).bytes > 0) return virtual_.Access(device, memory, bytes);
   const auto after = allocations_.upper_bound(memory);
   if (after == allocations_.begin()) return nullptr;
   const auto allocation = std::prev(after);

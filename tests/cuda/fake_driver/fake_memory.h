@@ -8,23 +8,19 @@
 #include <string>
 
 #include "cuda_kernels/driver/driver_types.h"
+#include "tests/cuda/fake_driver/fake_range.h"
+#include "tests/cuda/fake_driver/fake_virtual.h"
 #include "tests/device/sim_memory.h"
 
 namespace annulus::cuda {
-
-struct MemoryRange {
-  const std::byte* begin = nullptr;
-  size_t bytes = 0;
-
-  bool Overlaps(const MemoryRange& other) const {
-    return bytes > 0 && other.bytes > 0 && begin < other.begin + other.bytes && other.begin < begin + bytes;
-  }
-};
 
 class FakeMemory {
  public:
   // `keeps_addresses`: as FakeOptions.
   explicit FakeMemory(bool keeps_addresses) : keeps_addresses_(keeps_addresses) {}
+
+  FakeVirtual& virtual_memory() { return virtual_; }
+  const FakeVirtual& virtual_memory() const { return virtual_; }
 
   std::byte* Allocate(int device, size_t bytes);
   // A name of the allocation that begins at `memory`, for other processes; false: none does.
@@ -35,7 +31,7 @@ class FakeMemory {
   std::byte* Import(int device, const IpcMemHandle& handle);
   // The path of the file of an allocation, all pages of which these are; "": there is none.
   std::string FileOf(const std::byte* memory, size_t bytes) const;
-  // Different for each allocation, 0 where there is none.
+  // Different for each allocation, 0 where there is none. Of mapped memory it is that of the reserved range.
   uint64_t IdOf(const std::byte* memory) const;
   // False: nothing was allocated there.
   bool Free(const std::byte* memory);
@@ -69,6 +65,7 @@ class FakeMemory {
 
   const bool keeps_addresses_;
   SimMemory memory_;
+  FakeVirtual virtual_;
   std::map<const std::byte*, Allocation> allocations_;
   uint64_t last_id_ = 0;
   std::map<const std::byte*, size_t> pinned_;  // Bytes by begin, as they were given.
