@@ -56,6 +56,7 @@ Status CudaSharing::FindPieces(const std::byte* memory, size_t bytes, int device
   std::shared_ptr<const CudaPieces::Run> run;
   ANNULUS_RETURN_IF_ERROR(domain_->pieces().Find(*used, memory, bytes, &run));
   const uint64_t number = run->number();
+  if (refused_.contains(number)) return {Code::kUnsupported, "the driver gives no descriptors of it"};
   std::memcpy(place->handle, &number, sizeof number);
   std::memcpy(place->device, used->uuid().bytes, sizeof place->device);
   place->process = domain_->process();
@@ -162,11 +163,14 @@ Status CudaSharing::Send(const SharedPlace& place, const SharedAddress& to) {
   FileLetter letter;
   letter.process = place.process;
   letter.run = number;
-  Status sent = run->Export(&letter);
-  if (sent.ok()) sent = FilePost::Send(to, letter);
-  if (sent.ok()) return Status();
-  // It would not go better the next time, and each call would try.
-  sends_files_ = false;
+  // What fails would not go better the next time, and each call would try.
+  if (Status exported = run->Export(&letter); !exported.ok()) {
+    if (refused_.size() == kMostRefused) refused_.clear();
+    refused_.insert(number);
+    return exported;
+  }
+  Status sent = FilePost::Send(to, letter);
+  sends_files_ = sent.ok();
   return sent;
 }
 

@@ -37,6 +37,7 @@ class CudaSharing final : public SharedMemory {
  private:
   static constexpr size_t kMostExports = 64;
   static constexpr size_t kMostReasons = 16;
+  static constexpr size_t kMostRefused = 64;
 
   // An allocation whose handle is known. No two have the same number.
   struct Exported {
@@ -69,6 +70,7 @@ class CudaSharing final : public SharedMemory {
   std::vector<const std::byte*> held_;
   std::set<std::string> told_;  // Reasons.
   bool sends_files_ = true;     // Until that has failed.
+  std::set<uint64_t> refused_;  // Runs of which the driver gives no descriptors.
   FilePost post_;
   std::vector<FileLetter> letters_;
 };

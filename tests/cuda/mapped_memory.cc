@@ -55,7 +55,8 @@ void MappedMemory::Unmap(size_t piece) {
   mapped_[piece] = false;
 }
 
-Status MappedMemory::Replace(size_t piece) {
+Status MappedMemory::Replace(size_t piece, bool is_shareable) {
+  properties_.handles = is_shareable ? cuda::ShareableHandle::kFile : cuda::ShareableHandle::kNone;
   const cuda::ScopedContext scope(driver_, context_);
   ANNULUS_RETURN_IF_ERROR(scope.status());
   Unmap(piece);

@@ -33,7 +33,7 @@ class MappedMemory {
   size_t bytes() const { return piece_bytes_ * mapped_.size(); }
   size_t piece_bytes() const { return piece_bytes_; }
   // Puts other memory in the place of a piece.
-  Status Replace(size_t piece);
+  Status Replace(size_t piece, bool is_shareable = true);
 
  private:
   MappedMemory(const cuda::Driver& driver, cuda::Context context, bool is_shareable)

@@ -39,15 +39,21 @@ struct Said {
   unsigned is_mapped = 7;
   uint64_t handles = 0;
   uint64_t id = 0;
+  void* pool = nullptr;
   cuda::DevicePointer begin = 0;
   size_t bytes = 0;
 };
 Said SaidOf(const cuda::Driver& driver, const std::byte* memory) {
   using Attribute = cuda::PointerAttribute;
   Said said;
-  Attribute attributes[] = {Attribute::kIsLegacyIpcCapable, Attribute::kIsMapped,   Attribute::kShareableHandles,
-                            Attribute::kBufferId,           Attribute::kRangeStart, Attribute::kRangeSize};
-  void* values[] = {&said.is_legacy, &said.is_mapped, &said.handles, &said.id, &said.begin, &said.bytes};
+  Attribute attributes[] = {Attribute::kIsLegacyIpcCapable,
+                            Attribute::kIsMapped,
+                            Attribute::kShareableHandles,
+                            Attribute::kBufferId,
+                            Attribute::kRangeStart,
+                            Attribute::kRangeSize,
+                            Attribute::kPool};
+  void* values[] = {&said.is_legacy, &said.is_mapped, &said.handles, &said.id, &said.begin, &said.bytes, &said.pool};
   driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(memory));
   return said;
 }
@@ -57,6 +63,7 @@ std::string CheckWords(const cuda::Driver& driver, const MappedMemory& memory, b
   const bool has_file = (said.handles & static_cast<uint64_t>(cuda::ShareableHandle::kFile)) != 0;
   std::printf("virtual memory: range of %zu bytes from %+" PRId64 ", buffer ID %" PRIu64 "\n", said.bytes,
               static_cast<int64_t>(said.begin - cuda::ToDevice(memory.data())), said.id);
+  if (said.pool != nullptr) return "mapped memory is said to be of a pool";
   if (said.is_legacy != 0) return "mapped memory can be exported by CUDA IPC";
   if (said.is_mapped != 1) return "mapped memory is not said to be";
   return has_file == is_shareable ? "" : "whether descriptors can be had is told wrong";

@@ -119,6 +119,18 @@ TEST_F(MappedFoldTest, WhatCannotBePassedOnGoesTheOtherWay) {
   });
 }
 
+TEST_F(MappedFoldTest, ABufferThatEndsInSuchMemoryDoesNotEndTheSharingOfOthers) {
+  OnProcesses(2, [](MappedRank* own) {
+    const auto good = own->Make(ShapeOf(kCount, 2, kPiece));
+    const auto bad = own->Make(ShapeOf(kCount, 2, kPiece));
+    ASSERT_TRUE(bad->Replace(1, /*is_shareable=*/false).ok());
+    ExpectOtherWay(own, bad->data(), bad->data());
+    const MappedRank::Work before = own->Done();
+    own->Compare(FoldKind::kAllreduce, good->data(), good->data(), kCount);
+    EXPECT_EQ(own->Done().launches - before.launches, 1);
+  });
+}
+
 TEST_F(MappedFoldTest, MemoryOfAPoolGoesTheOtherWay) {
   OnProcesses(2,
               [](MappedRank* own) {
