@@ -720,14 +720,14 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
  * A call with a stream is ordered by it: its work begins when what the stream held before is done, and what the stream
  * gets later waits until the ranks have done their part. This returns at once; while 16 such calls of a communicator
  * are under way on a GPU it waits, up to their timeout. The deadline counts from when the stream has come to the call.
- * When the communicator ends, the stream goes on all the same: the output is undefined then. A request is done, and
- * `done` called, when the ranks have done their part; a result on a GPU may be read behind the call in its stream, or
- * once the stream was synchronized. A group's calls share one stream. All ranks give a collective a stream, or none.
+ * When the communicator ends, the stream goes on all the same, with undefined output. A request is done, and `done`
+ * called, when the ranks have done their part; a result on a GPU may be read behind the call in its stream, or once
+ * that was synchronized. A group's calls share one stream. All ranks give a collective a stream, or none. While the
+ * stream is captured into a CUDA graph, `request` and `done` are NULL, and each launch of the graph makes the call.
  *   Ownership: buffers are lent until the calls are done and their stream, if any, has passed them; the structs and
  *              arrays are read before this returns.
- *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet, for a stream that
- *              has no driver here, that is captured into a graph, or that is in a context other than its GPU's primary
- *              one; ANNULUS_TIMEOUT when no such call ended in time to make room for this one. */
+ *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field or stream that is not supported, which the
+ *              message names; ANNULUS_TIMEOUT when no such call ended in time to make room for this one. */
 ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
                                             annulus_request_t** request);
 
