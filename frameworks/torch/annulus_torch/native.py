@@ -63,8 +63,9 @@ def _compile(folder, version):
         sources=[str(_all_in_one(folder))],
         extra_include_paths=[str(SOURCES)],
         extra_cflags=FLAGS,
-        # The old kind of path serves the library's own needs too.
-        extra_ldflags=[str(library), f"-Wl,-rpath,{PACKAGE},--disable-new-dtags"],
+        # The old kind of path serves the library's own needs too. Some compilers link the C++ library statically. Its symbols must then not mix
+        # with those of the one that PyTorch uses: numbers in messages would be lost, or worse.
+        extra_ldflags=[str(library), f"-Wl,-rpath,{PACKAGE},--disable-new-dtags,--exclude-libs,libstdc++.a"],
         build_directory=str(folder),
     )
     (folder / "complete").touch()
