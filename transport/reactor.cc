@@ -4,6 +4,7 @@
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
 #include <chrono>
 
 namespace annulus {
@@ -12,6 +13,7 @@ struct Reactor::Context {
   asio::io_context context;
   // Without it, a context in which nothing is pending would stop.
   asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(context);
+  asio::steady_timer timer{context};  // Ends short waits.
 };
 
 Reactor::Reactor() : context_(std::make_unique<Context>()) {}
@@ -21,8 +23,17 @@ asio::io_context& Reactor::context() { return context_->context; }
 
 void Reactor::WaitUntil(Deadline deadline) {
   constexpr Nanoseconds kLongestWait = 3600 * kSecond;  // Keeps kNoDeadline within the range of the clock.
+  // Asio waits for whole milliseconds, rounded up. What is to be looked at every 20 us, as a stream, would be so every
+  // millisecond.
+  constexpr Nanoseconds kShortWait = 10 * kMillisecond;
   const Nanoseconds wait = std::clamp<Nanoseconds>(deadline - Now(), 0, kLongestWait);
+  const bool is_short = wait > 0 && wait < kShortWait;
+  if (is_short) {
+    context_->timer.expires_after(std::chrono::nanoseconds(wait));
+    context_->timer.async_wait([](const asio::error_code&) {});
+  }
   context().run_one_for(std::chrono::nanoseconds(wait));
+  if (is_short) context_->timer.cancel();
   for (int handlers = 1; handlers < kMostHandlers && context().poll_one() > 0; ++handlers) {
   }
 }

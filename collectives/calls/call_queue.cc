@@ -27,9 +27,9 @@ CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue-
       break;
     const bool is_driven_long = queue->watch_.activity == seen && queue->is_driving_;
     quiet = queue->watch_.queued == seen_queued ? quiet + 1 : 0;
+    const std::chrono::microseconds pause = pauses.Next(is_free, queue->watch_.activity != seen);
     seen = queue->watch_.activity;
     seen_queued = queue->watch_.queued;
-    const std::chrono::microseconds pause = pauses.Next(is_free);
     if ((quiet < kQuietLooks || is_free) && !is_driven_long && !queue->config_.by_priority) {
       queue->watch_.wakes.wait_for(lock_, pause);
     } else {

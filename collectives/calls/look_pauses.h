@@ -18,25 +18,27 @@ class LookPauses {
 
   static constexpr Time kAgain{50};     // Something is queued that nobody drives.
   static constexpr Time kEvery{200};    // Up to this otherwise; each pause is twice the last one.
-  static constexpr Time kRarely{1000};  // Where nothing was left alone for long: a 16th of that time, up to this.
+  static constexpr Time kRarely{1000};  // Where none was left alone for long: a 16th of that time, up to this.
   static constexpr int kCalmPerPause = 16;
 
   // The next pause. `is_free`: something is queued that nobody drives. If it was so after a short pause too, or nothing
-  // was left alone for long, it is something else each time: who queues it comes back.
-  Time Next(bool is_free) {
+  // was left alone for long, it is something else each time: who queues it comes back. `is_active`: something was
+  // queued or driven in the last pause; else whoever queues something now may have other habits.
+  Time Next(bool is_free, bool is_active) {
+    if (!is_active) calm_ = Time(0);
     const Time longest = std::clamp(calm_ / kCalmPerPause, kEvery, kRarely);
     if (is_free && longest == kEvery) {
       pause_ = pause_ == kAgain ? kEvery : kAgain;
     } else {
       pause_ = std::min(2 * pause_, longest);
     }
-    calm_ += pause_;
+    calm_ += pause_;  // Counts if it is active.
     return pause_;
   }
 
  private:
   Time pause_ = kAgain;
-  Time calm_{0};  // All pauses so far.
+  Time calm_{0};  // Pauses in a row in which something happened, and the next one.
 };
 
 }  // namespace annulus

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <functional>
@@ -31,6 +32,28 @@ TEST(ReactorTest, RunsAllThatIsDueWithinTheBound) {
   for (int i = 0; i < Reactor::kMostHandlers; ++i) asio::post(reactor.context(), [&] { ++handled; });
   reactor.WaitUntil(kNoDeadline);
   EXPECT_EQ(handled, Reactor::kMostHandlers);
+}
+
+// Streams are looked at every 20 us and more. A wait may take longer where others want the processor, but not each.
+TEST(ReactorTest, ShortWaitsAreNotRoundedUpToMilliseconds) {
+  Reactor reactor;
+  Nanoseconds least = kSecond;
+  for (int i = 0; i < 200; ++i) {
+    const Nanoseconds begin = Now();
+    reactor.WaitUntil(begin + 50 * kMicrosecond);
+    least = std::min(least, Now() - begin);
+  }
+  EXPECT_LT(least, 900 * kMicrosecond);
+  EXPECT_GE(least, 50 * kMicrosecond);
+}
+
+TEST(ReactorTest, AShortWaitThatEndsEarlyLeavesNothingToTheNext) {
+  Reactor reactor;
+  reactor.Wake();
+  reactor.WaitUntil(Now() + 5 * kMillisecond);
+  const Deadline deadline = Now() + 15 * kMillisecond;
+  reactor.WaitUntil(deadline);
+  EXPECT_GE(Now(), deadline);
 }
 
 }  // namespace

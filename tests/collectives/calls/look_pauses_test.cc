@@ -11,16 +11,16 @@ using Time = LookPauses::Time;
 
 TEST(LookPausesTest, WorkThatMayBeLeftAloneIsLookedAtAgainSoon) {
   LookPauses pauses;
-  EXPECT_EQ(pauses.Next(true), LookPauses::kEvery);  // It has only just been queued.
-  EXPECT_EQ(pauses.Next(true), LookPauses::kAgain);
-  EXPECT_EQ(pauses.Next(true), LookPauses::kEvery);
+  EXPECT_EQ(pauses.Next(true, true), LookPauses::kEvery);  // It has only just been queued.
+  EXPECT_EQ(pauses.Next(true, true), LookPauses::kAgain);
+  EXPECT_EQ(pauses.Next(true, true), LookPauses::kEvery);
 }
 
 TEST(LookPausesTest, AnIdleQueueIsLookedAtLessAndLess) {
   LookPauses pauses;
-  EXPECT_EQ(pauses.Next(false), 2 * LookPauses::kAgain);
-  EXPECT_EQ(pauses.Next(false), LookPauses::kEvery);
-  EXPECT_EQ(pauses.Next(false), LookPauses::kEvery);
+  EXPECT_EQ(pauses.Next(false, false), 2 * LookPauses::kAgain);
+  EXPECT_EQ(pauses.Next(false, false), LookPauses::kEvery);
+  EXPECT_EQ(pauses.Next(false, false), LookPauses::kEvery);
 }
 
 // However the looks find it, the two pauses that work may wait for are an eighth of the time in which none was left
@@ -31,7 +31,7 @@ TEST(LookPausesTest, PausesAreAShareOfTheTimeInWhichNothingWasLeftAlone) {
     Time calm{0};
     Time last{0};
     for (int look = 0; look < 1000; ++look) {
-      const Time pause = pauses.Next((pattern >> (look % 8) & 1) != 0);
+      const Time pause = pauses.Next((pattern >> (look % 8) & 1) != 0, true);
       EXPECT_GE(pause, LookPauses::kAgain);
       EXPECT_LE(pause, std::clamp(calm / LookPauses::kCalmPerPause, LookPauses::kEvery, LookPauses::kRarely));
       calm += pause;
@@ -41,10 +41,17 @@ TEST(LookPausesTest, PausesAreAShareOfTheTimeInWhichNothingWasLeftAlone) {
   }
 }
 
+TEST(LookPausesTest, APauseInWhichNothingHappensBeginsAnew) {
+  LookPauses pauses;
+  for (int look = 0; look < 1000; ++look) pauses.Next(true, true);
+  pauses.Next(false, false);
+  EXPECT_LE(pauses.Next(true, true), LookPauses::kEvery);
+}
+
 TEST(LookPausesTest, CallersThatComeBackAreSoonLookedAtOnceAMillisecondOnly) {
   LookPauses pauses;
   int looks = 0;
-  for (Time calm{0}; calm < Time(1000000); ++looks) calm += pauses.Next(true);
+  for (Time calm{0}; calm < Time(1000000); ++looks) calm += pauses.Next(true, true);
   EXPECT_LE(looks, 1100);
 }
 
