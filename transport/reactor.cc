@@ -6,6 +6,8 @@
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
+#include <optional>
+#include <system_error>
 
 namespace annulus {
 
@@ -13,7 +15,17 @@ struct Reactor::Context {
   asio::io_context context;
   // Without it, a context in which nothing is pending would stop.
   asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(context);
-  asio::steady_timer timer{context};  // Ends short waits.
+  std::optional<asio::steady_timer> timer;  // Ends short waits; made with the first one.
+
+  // Returns false where the process has no descriptor left for it.
+  bool HasTimer() {
+    try {
+      if (!timer) timer.emplace(context);
+    } catch (const std::system_error&) {
+      return false;
+    }
+    return true;
+  }
 };
 
 Reactor::Reactor() : context_(std::make_unique<Context>()) {}
@@ -27,13 +39,14 @@ void Reactor::WaitUntil(Deadline deadline) {
   // millisecond.
   constexpr Nanoseconds kShortWait = 10 * kMillisecond;
   const Nanoseconds wait = std::clamp<Nanoseconds>(deadline - Now(), 0, kLongestWait);
-  const bool is_short = wait > 0 && wait < kShortWait;
-  if (is_short) {
-    context_->timer.expires_after(std::chrono::nanoseconds(wait));
-    context_->timer.async_wait([](const asio::error_code&) {});
+  const bool is_timed = wait > 0 && wait < kShortWait && context_->HasTimer();
+  std::optional<asio::steady_timer>& timer = context_->timer;
+  if (is_timed) {
+    timer->expires_after(std::chrono::nanoseconds(wait));
+    timer->async_wait([](const asio::error_code&) {});
   }
   context().run_one_for(std::chrono::nanoseconds(wait));
-  if (is_short) context_->timer.cancel();
+  if (is_timed) timer->cancel();
   for (int handlers = 1; handlers < kMostHandlers && context().poll_one() > 0; ++handlers) {
   }
 }

@@ -17,9 +17,9 @@ struct CrowdMember {
 };
 
 // Index of the member to drop; there is at least one. Connections that sent nothing go first, then those without a
-// hello, which a rank says as soon as it is connected. Among equals, one of the host with the most members goes, so that
-// one host cannot keep the others out; `draw`, a random number, breaks ties. So a rank that is slow, or far away, always
-// has a chance. If the oldest went, a crowd that renews itself would leave it none.
+// hello, which a rank says as soon as it is connected. Among equals, one of the host with the most members goes, so
+// that one host cannot keep the others out; `draw`, a random number, breaks ties. So a rank that is slow, or far away,
+// always has a chance. If the oldest went, a crowd that renews itself would leave it none.
 inline size_t ChooseToDrop(std::span<const CrowdMember> members, size_t draw) {
   const auto goes_before = [](const CrowdMember& a, const CrowdMember& b) {
     return a.stage != b.stage ? a.stage < b.stage : a.from_its_host > b.from_its_host;

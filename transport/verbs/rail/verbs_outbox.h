@@ -2,9 +2,9 @@
 // what this end has to return on the rail: receives for messages that it has taken.
 //
 // The last receives and the last places in the queue are reserved for returning credits. The very last receive is only
-// for an update that returns at least half of all receives. When two of those cross, each end has receives again; so two
-// ends that wait for each other's credits can always send some. An update that returned only slots would give nothing
-// for the receive that it takes.
+// for an update that returns at least half of all receives. When two of those cross, each end has receives again; so
+// two ends that wait for each other's credits can always send some. An update that returned only slots would give
+// nothing for the receive that it takes.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
