@@ -86,7 +86,18 @@ void CallQueue::EndDrive() {
   driven_ = Call();
   ++watch_.activity;
   if (helpers_.load() > 0) ended_.notify_all();
-  if (watch_.is_asleep && HasWork()) watch_.wakes.notify_one();
+  if (watch_.is_urgent && !HasReplayed()) watch_.is_urgent = false;
+  if ((watch_.is_asleep || watch_.is_urgent) && HasWork()) watch_.wakes.notify_one();
+}
+
+bool CallQueue::HasReplayed() const {
+  const auto has = [](const RequestList& list) {
+    for (const Request* each = list.front(); each != nullptr; each = each->next) {
+      if (IsReplayed(*each)) return true;
+    }
+    return false;
+  };
+  return has(calls_) || has(messages_.posted);
 }
 
 void CallQueue::AddedWork() {

@@ -258,6 +258,8 @@ class CallQueue {
   void CountRequest(const Request& request, Code code);
   void AddHeld(Request* request);
   static bool IsReplayed(const Request& request) { return request.stream != nullptr && request.stream->is_replayed(); }
+  // Whether a call of a graph is queued that nobody has taken on.
+  bool HasReplayed() const;
   // Puts the last call, that of a graph, before the first whose stream is not ready.
   void Overtake(Request* last);
   void PostHeld(Request* message) {

@@ -173,6 +173,8 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
   const Status staged = in_stream.Stage({&call, 1}, agreement != nullptr, PlaceDeadline({&call, 1}));
   if (!staged.ok()) return Refuse(staged);
   if (in_stream.is_captured()) return Capture({&call, 1}, {&keep, 1}, give, agreement, &in_stream);
+  const Status apart = CheckBesideGraphs({&call, 1}, agreement != nullptr);
+  if (!apart.ok()) return Refuse(apart);
   Request* made = nullptr;
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, give == nullptr, &made));
   made->keep = std::move(keep);
@@ -203,6 +205,8 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   const Status staged = in_stream.Stage(calls, agreement != nullptr, PlaceDeadline(calls));
   if (!staged.ok()) return Refuse(staged);
   if (in_stream.is_captured()) return Capture(calls, keeps, give, agreement, &in_stream);
+  const Status apart = CheckBesideGraphs(calls, agreement != nullptr);
+  if (!apart.ok()) return Refuse(apart);
   std::vector<Request*> made(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));
   for (size_t i = 0; i < made.size(); ++i) made[i]->keep = std::move(keeps[i]);

@@ -213,6 +213,8 @@ class Communicator {
   std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);
   Status StartThreads(std::span<const CallArguments> calls);
   void OpenStreams();
+  // Refuses calls that are not captured and could wait for a launch that waits for them.
+  Status CheckBesideGraphs(std::span<const CallArguments> calls, bool agrees_first);
   // Calls in graphs. Captures calls that were staged, each with what keeps its operation.
   Status Capture(std::span<const CallArguments> calls, std::span<std::shared_ptr<const UserReduction>> keeps,
                  const Give& give, const Request* agreement, StreamOrder::Call* in_stream);

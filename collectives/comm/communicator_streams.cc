@@ -28,6 +28,19 @@ Status CheckCaptured(std::span<const CallArguments> calls, bool has_request, boo
   return Status();
 }
 
+// Forgets a captured call that could not be enqueued, for want of memory too.
+struct Uncaptured {
+  ~Uncaptured() {
+    // The graph may have gone meanwhile, with the models.
+    if (!is_captured && !replays->Remove(call)) models->Keep();
+  }
+
+  GraphReplays* replays;
+  const GraphCall* call;
+  Requests::Unqueued* models;
+  bool is_captured = false;
+};
+
 }  // namespace
 
 void Communicator::OpenStreams() {
@@ -64,10 +77,25 @@ Status Communicator::Capture(std::span<const CallArguments> calls,
   Requests::Unqueued unqueued(&requests_, captured.models);
   for (size_t i = 0; i < calls.size(); ++i) captured.models[i]->keep = std::move(keeps[i]);
   streams_.replays()->Add(captured);
+  Uncaptured undo{streams_.replays(), captured.call, &unqueued};
   const Status enqueued = in_stream->Enqueue({}, {});
-  // The graph may have gone meanwhile, with the models.
-  if (enqueued.ok() || !streams_.replays()->Remove(captured.call)) unqueued.Keep();
+  undo.is_captured = enqueued.ok();
+  if (enqueued.ok()) unqueued.Keep();
   return enqueued.ok() ? enqueued : Refuse(enqueued);
+}
+
+Status Communicator::CheckBesideGraphs(std::span<const CallArguments> calls, bool agrees_first) {
+  const auto has_stream = [](const CallArguments& call) { return call.options != nullptr && call.options->on_stream; };
+  if (streams_.replays() == nullptr || !streams_.replays()->has_captured() || !std::ranges::any_of(calls, has_stream))
+    return Status();
+  // Neither gives way to the calls of a launch for which its stream may wait.
+  if (agrees_first)
+    return {Code::kUnsupported, "calls in streams cannot agree first where a communicator has calls in graphs"};
+  const auto is_from_any = [](const CallArguments& call) {
+    return call.kind == CollectiveKind::kRecv && call.root == ANNULUS_ANY_PEER;
+  };
+  if (std::ranges::none_of(calls, is_from_any)) return Status();
+  return {Code::kUnsupported, "a receive from any rank cannot be in a stream where a communicator has calls in graphs"};
 }
 
 void Communicator::Replay(const GraphReplays::Captured& captured) {

@@ -33,6 +33,7 @@ Status GraphReplays::Start() {
 void GraphReplays::Add(Captured captured) {
   const std::lock_guard<std::mutex> lock(mu_);
   captured_.push_back(std::move(captured));
+  has_captured_.store(true, std::memory_order_relaxed);
 }
 
 bool GraphReplays::Remove(const GraphCall* call) {

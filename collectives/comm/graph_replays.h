@@ -9,6 +9,7 @@
 // Threads: Start, Add and Remove one at a time; Stop from any. Config::replay and forget are called by the thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,8 @@ class GraphReplays {
   Status Start();
   // From here on launches are looked for. Lets std::bad_alloc through.
   void Add(Captured captured);
+  // Whether there ever was one. Any thread.
+  bool has_captured() const { return has_captured_.load(std::memory_order_relaxed); }
   // Undoes Add, for a capture that has failed. Returns false where its graph is gone: then `forget` is called.
   bool Remove(const GraphCall* call);
   // Ends the thread. Launches are not looked for any more.
@@ -67,6 +70,7 @@ class GraphReplays {
   std::thread thread_;
   std::mutex mu_;
   bool is_stopping_ = false;
+  std::atomic<bool> has_captured_{false};
   std::vector<Captured> captured_;  // Those of one capture in its order.
 };
 

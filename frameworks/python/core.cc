@@ -115,15 +115,23 @@ class RegisteredMemory {
 class GpuMemory {
  public:
   GpuMemory(size_t bytes, int device) {
-    const annulus_status_t status = annulus_mem_alloc_device(std::max<size_t>(bytes, 1), device, &data_);
+    const annulus_status_t status = Allocate(bytes, device, &data_);
     if (status != ANNULUS_OK) throw Failure::OfThread(status);
   }
   GpuMemory(const GpuMemory&) = delete;
-  ~GpuMemory() { annulus_mem_free(data_); }
+  ~GpuMemory() {
+    const py::gil_scoped_release released;  // The driver may wait, for work that needs Python too.
+    annulus_mem_free(data_);
+  }
 
   uintptr_t address() const { return reinterpret_cast<uintptr_t>(data_); }
 
  private:
+  static annulus_status_t Allocate(size_t bytes, int device, void** memory) {
+    const py::gil_scoped_release released;
+    return annulus_mem_alloc_device(std::max<size_t>(bytes, 1), device, memory);
+  }
+
   void* data_ = nullptr;
 };
 

@@ -64,9 +64,9 @@ bool Read(int connection, uint64_t secret, FileLetter* letter) {
   message.msg_iovlen = 1;
   message.msg_control = attachment.bytes;
   message.msg_controllen = CMSG_LEN(kMostFiles * sizeof(int));
+  letter->files.reserve(kMostFiles + 1);  // Before there are descriptors to be lost.
   const ssize_t bytes = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0) return false;
-  letter->files.reserve(kMostFiles + 1);
   AddFiles(&message, &letter->files);
   const auto size = static_cast<size_t>(bytes);
   if (size < RecordBytes(1) || record.secret != secret || record.count == 0 || record.count > kMostFiles ||

@@ -93,7 +93,8 @@ class GpuArray:
 
 
 def empty_on_gpu(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32, device: int = 0) -> GpuArray:
-    """As empty, in memory of GPU `device`. The program must have used CUDA before."""
+    """As empty, in memory of GPU `device`. The program must have used CUDA before. The memory is freed with the last view of it: all work that
+    uses it must be over by then, as with annulus_mem_free."""
     kind = numpy.dtype(dtype)
     if kind.kind not in "iufc":
         raise TypeError(f"dtype {kind!r} has no name that arrays on a GPU may have")

@@ -145,6 +145,36 @@ TEST(CudaGraphOrderTest, GraphsWithCallsOfTwoCommunicators) {
   ExpectNothingLeft();
 }
 
+// A receive from any rank, and an agreement, would not give way to a launch for which their stream waits.
+TEST(CudaGraphOrderTest, WhatCouldNotGiveWayIsRefusedBesideGraphs) {
+  Cluster(Ranks(2)).Run([&](annulus_comm_t* comm, int rank) {
+    StreamUser user;
+    const cuda::Stream stream = user.NewStream();
+    std::byte* const memory = user.Allocate(kBytes);
+    UserGraph graph(stream, [&] { Submit(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes); });
+    EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_RECV, nullptr, memory, kBytes, ANNULUS_ANY_PEER),
+              ANNULUS_UNSUPPORTED);
+    EXPECT_NE(LastMessage().find("from any rank"), std::string::npos) << LastMessage();
+    annulus_call_t call{};
+    call.struct_bytes = sizeof call;
+    call.kind = ANNULUS_CALL_ALLREDUCE;
+    call.type = ANNULUS_UINT8;
+    call.sendbuf = call.recvbuf = memory;
+    call.count = kBytes;
+    call.flags = ANNULUS_AGREE_FIRST;
+    call.stream = stream;
+    call.stream_kind = ANNULUS_STREAM_CUDA;
+    EXPECT_EQ(annulus_submit(comm, &call, 1, nullptr), ANNULUS_UNSUPPORTED);
+    EXPECT_NE(LastMessage().find("agree first"), std::string::npos) << LastMessage();
+    user.Fill(stream, memory, rank + 1, kBytes);
+    graph.Launch(stream);
+    Submit(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes);
+    ASSERT_TRUE(user.Drain(stream));
+    EXPECT_TRUE(user.Read(memory, kBytes) == Bytes(6));
+  });
+  ExpectNothingLeft();
+}
+
 // Larger than what is a fold where streams are not captured; the ranks' agreement on folds goes on beside the launches.
 TEST(CudaGraphOrderTest, LargeCallsAreNoCandidatesForFolds) {
   constexpr size_t kLarge = size_t{2} << 20;
