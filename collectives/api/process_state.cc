@@ -1,5 +1,7 @@
 #include "collectives/api/process_state.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -22,8 +24,12 @@ void ProcessState::FindDevices() {
     if (!why_no_cuda.empty()) Log(LogLevel::kWarn, -1, "device memory is refused: %s", why_no_cuda.c_str());
     cuda = std::make_unique<CudaDomain>(std::move(driver), cuda::KernelImage());
     domains.Add(cuda.get());
-    // What a stream waits for must not outlast the program.
-    std::atexit([] { OfProcess().cuda->OpenGates(); });
+    cuda_process = getpid();
+    // What a stream waits for must not outlast the program. A child of it that ends has the same words in memory, and
+    // perhaps a lock that one of the program's threads had.
+    std::atexit([] {
+      if (getpid() == OfProcess().cuda_process) OfProcess().cuda->OpenGates();
+    });
   });
 }
 

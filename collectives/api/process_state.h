@@ -7,6 +7,8 @@
 // Threads: any.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +38,7 @@ struct ProcessState {
   MemoryDomains domains;  // Host memory only, until somebody adds a device before the first communicator.
   std::once_flag looked_for_devices;
   std::unique_ptr<CudaDomain> cuda;  // Null: the program had no driver.
+  pid_t cuda_process = 0;            // That which has it: a forked child does not.
   CudaAllocations gpu_memory;
   std::string why_no_cuda;  // Why there is none that can be used; "" when there is one.
 };

@@ -184,7 +184,8 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
   ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue({&made, 1}, {}));
   unqueued.Keep();
   if (give != nullptr) give(made->handle);
-  QueueAll({&made, 1}, agreement != nullptr);
+  QueueAll({&made, 1}, agreement);
+  FinishInStream(&in_stream);
   return Status();
 }
 
@@ -219,14 +220,16 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue(made, queued));
   unqueued.Keep();
   if (group != nullptr) give(group->handle);
-  QueueAll(queued, agreement != nullptr);
+  QueueAll(queued, agreement);
+  FinishInStream(&in_stream);
   return Status();
 }
 
-void Communicator::QueueAll(std::span<Request* const> requests, bool only_messages) {
+void Communicator::QueueAll(std::span<Request* const> requests, Request* agreement) {
   for (Request* const each : requests) {
-    if (!only_messages || IsMessage(each->arguments.kind)) dispatcher_.Queue(each);
+    if (agreement == nullptr || IsMessage(each->arguments.kind)) dispatcher_.Queue(each);
   }
+  if (agreement != nullptr) dispatcher_.Queue(agreement);
 }
 
 Status Communicator::StartThreads(std::span<const CallArguments> calls) {

@@ -202,17 +202,20 @@ class Communicator {
   }
   Status RunNow(const CallArguments& given);
   Status RunAgreed(const CallArguments& given);
-  // Submit, with an agreement that holds the collectives until it is queued; null: with none.
+  // Submit, with an agreement that holds the collectives, and is queued where it succeeds; null: with none.
   Status SubmitNow(std::span<const CallArguments> given, const Give& give, size_t* refused, Request* agreement);
   Status SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused, Request* agreement);
   Status SubmitAgreed(std::span<const CallArguments> given, const Give& give, size_t* refused);
   // Takes part in an agreement on calls that this rank refuses.
   void JoinAgreement(Request* agreement, const CallDescription& refusal, bool waits);
-  void QueueAll(std::span<Request* const> requests, bool only_messages);
+  // With an agreement, which is queued too, only messages are: it holds the rest.
+  void QueueAll(std::span<Request* const> requests, Request* agreement);
   // Combines the requests of a group's calls, and returns what is to be queued.
   std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);
   Status StartThreads(std::span<const CallArguments> calls);
   void OpenStreams();
+  // Puts the rest of what is queued into its stream. There is no way back: failures end the communicator.
+  void FinishInStream(StreamOrder::Call* call);
   // Refuses calls that are not captured and could wait for a launch that waits for them.
   Status CheckBesideGraphs(std::span<const CallArguments> calls, bool agrees_first);
   // Calls in graphs. Captures calls that were staged, each with what keeps its operation.

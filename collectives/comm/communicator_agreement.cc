@@ -56,10 +56,7 @@ Status Communicator::SubmitAgreed(std::span<const CallArguments> given, const Gi
   const bool has_ended = !submitted.ok() && submitted.message().empty();
   if (has_ended) return submitted;
   unqueued.Keep();
-  if (submitted.ok()) {
-    dispatcher_.Queue(agreement);
-    return submitted;
-  }
+  if (submitted.ok()) return submitted;
   const CallArguments& call = given[*refused < given.size() ? *refused : 0];
   JoinAgreement(agreement, DescribeRefusal(submitted.code(), call.kind, given.size()), false);
   return submitted;

@@ -56,6 +56,15 @@ void Communicator::OpenStreams() {
                  [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); }});
 }
 
+void Communicator::FinishInStream(StreamOrder::Call* call) {
+  try {
+    const Status finished = call->Finish();
+    if (!finished.ok()) Abort("a call could not be put into its stream as a whole: " + finished.message());
+  } catch (const std::bad_alloc&) {
+    Abort("a rank has no memory for a call in a stream");
+  }
+}
+
 Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
   Nanoseconds longest = 0;
   for (const CallArguments& call : calls)
@@ -120,7 +129,7 @@ void Communicator::ReplayWithMemory(const GraphReplays::Captured& captured) {
   for (Request* const each : queued) each->stream = captured.call;
   if (!captured.call->Begin(static_cast<int>(made.size()))) return;
   unqueued.Keep();
-  QueueAll(queued, false);
+  QueueAll(queued, nullptr);
 }
 
 void Communicator::ForgetCaptured(const GraphReplays::Captured& captured) {

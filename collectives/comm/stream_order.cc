@@ -135,6 +135,7 @@ Status StreamOrder::Call::Enqueue(std::span<Request* const> made, std::span<Requ
   const StreamCalls::Place place = place_;
   place_ = {};
   ANNULUS_RETURN_IF_ERROR(order_->calls_->Enqueue(stream_, place));
+  if (!is_captured()) rest_ = place;
   for (Request* const each : made) each->stream = place.call;
   for (Request* const each : queued) each->stream = place.call;
   if (!may_be_fold_) return Status();
@@ -145,5 +146,7 @@ Status StreamOrder::Call::Enqueue(std::span<Request* const> made, std::span<Requ
   for (Request* const each : made) each->fold = fold;
   return Status();
 }
+
+Status StreamOrder::Call::Finish() { return rest_.call != nullptr ? order_->calls_->Finish(stream_, rest_) : Status(); }
 
 }  // namespace annulus

@@ -75,6 +75,8 @@ class StreamOrder {
     // Puts the calls into their stream, and names their place in the requests `made` of them and in those that are to
     // be `queued`. Errors: as StreamCalls::Enqueue.
     Status Enqueue(std::span<Request* const> made, std::span<Request* const> queued);
+    // Puts the rest of them there, once they are queued. Errors: as StreamCalls::Finish.
+    Status Finish();
 
     // After Stage: the calls are captured into a graph. Then Enqueue puts them there, for no requests.
     bool is_captured() const { return capture_.id != 0; }
@@ -90,7 +92,8 @@ class StreamOrder {
     StreamOrder* const order_;
     void* stream_ = nullptr;
     StreamCapture capture_;
-    StreamCalls::Place place_;
+    StreamCalls::Place place_;  // Until it is enqueued.
+    StreamCalls::Place rest_;   // Of which a part is still to be enqueued.
     bool may_be_fold_ = false;
   };
 

@@ -93,24 +93,42 @@ void CudaStreamCall::Begin(int calls, const CudaDevice* user, std::shared_ptr<co
   inputs_.clear();
   outputs_.clear();
   program_.Clear();
+  steps_ = folded_ = 0;
+  has_turn_ = false;
 }
 
 Status CudaStreamCall::Copy(std::byte* to, const std::byte* from, size_t bytes, bool to_device) const {
   return ToStatus(device_.driver().Copy(to, from, bytes, to_device, stream_), "cuMemcpyAsync");
 }
 
+// The user's stream waits for what is before that in the order of the program: so work queues that streams share
+// (CUDA_DEVICE_MAX_CONNECTIONS) cannot turn the order round.
 Status CudaStreamCall::Enqueue(cuda::Stream user) {
   const cuda::ScopedContext scope(device_.driver(), device_.context());
   Status status = scope.status();
   if (status.ok()) {
     NextUse(program_.empty() ? 1 : program_.last);
-    status = EnqueueAll(user);
+    status = Follow(user);
+    if (status.ok()) status = program_.empty() ? EnqueueInputs() : EnqueueSteps(true);
     if (status.ok()) return status;
-    // What our stream has got so far runs to its end. If this fails too, the place never is free.
-    OpenGate();
-    static_cast<void>(Leave(user));
+    status = Undo(user, std::move(status));
   }
   GiveBack();
+  return status;
+}
+
+Status CudaStreamCall::Finish(cuda::Stream user) {
+  const cuda::ScopedContext scope(device_.driver(), device_.context());
+  Status status = scope.status();
+  if (status.ok()) status = program_.empty() ? EnqueueOutputs() : EnqueueSteps(false);
+  if (status.ok()) status = Leave(user);
+  return status.ok() ? status : Undo(user, std::move(status));
+}
+
+// What our stream has got so far runs to its end. If this fails too, the place never is free.
+Status CudaStreamCall::Undo(cuda::Stream user, Status status) {
+  OpenGate();
+  static_cast<void>(Leave(user));
   return status;
 }
 
@@ -141,41 +159,39 @@ Status CudaStreamCall::Follow(cuda::Stream user) {
   return status;
 }
 
-// The user's stream waits for what is before that in the order of the program: so work queues that streams share
-// (CUDA_DEVICE_MAX_CONNECTIONS) cannot turn the order round.
-Status CudaStreamCall::EnqueueAll(cuda::Stream user) {
-  ANNULUS_RETURN_IF_ERROR(Follow(user));
-  ANNULUS_RETURN_IF_ERROR(program_.empty() ? EnqueueCopies() : EnqueueProgram());
-  return Leave(user);
-}
-
-Status CudaStreamCall::EnqueueCopies() {
+Status CudaStreamCall::EnqueueInputs() {
   for (const StreamCopy& copy : inputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy.staged, copy.buffer, copy.bytes, false));
   ANNULUS_RETURN_IF_ERROR(Write(&words()->ready, value()));
-  ANNULUS_RETURN_IF_ERROR(Await(value()));
+  return Await(value());
+}
+
+Status CudaStreamCall::EnqueueOutputs() {
   for (const StreamCopy& copy : outputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy.buffer, copy.staged, copy.bytes, true));
   return Status();
 }
 
 // The program before this one, in whatever place, has left the shared memory first.
-Status CudaStreamCall::EnqueueProgram() {
+Status CudaStreamCall::EnqueueSteps(bool up_to_gate) {
   const cuda::Driver& driver = device_.driver();
-  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamWaitEvent(stream_, shared_->turn, 0), "cuStreamWaitEvent"));
-  size_t folded = 0;
-  for (const StreamStep& step : program_.steps) {
+  if (!has_turn_)
+    ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamWaitEvent(stream_, shared_->turn, 0), "cuStreamWaitEvent"));
+  has_turn_ = true;
+  while (steps_ < program_.steps.size()) {
+    const StreamStep& step = program_.steps[steps_++];
     switch (step.kind) {
       case StreamStep::Kind::kCopy:
         ANNULUS_RETURN_IF_ERROR(Copy(step.to, step.from, step.bytes, true));
         break;
       case StreamStep::Kind::kFold:
-        ANNULUS_RETURN_IF_ERROR(Launch(folded, step.number));
-        folded += step.number;
+        ANNULUS_RETURN_IF_ERROR(Launch(folded_, step.number));
+        folded_ += step.number;
         break;
       case StreamStep::Kind::kSay:
         ANNULUS_RETURN_IF_ERROR(Write(&words()->ready, begin() + step.number));
         break;
       case StreamStep::Kind::kAwait:
         ANNULUS_RETURN_IF_ERROR(Await(begin() + step.number));
+        if (up_to_gate) return Status();
         break;
     }
   }
@@ -212,8 +228,8 @@ Status CudaStreamCall::Launch(size_t first, unsigned folds) const {
 Status CudaStreamCall::Leave(cuda::Stream user) {
   const cuda::Driver& driver = device_.driver();
   ANNULUS_RETURN_IF_ERROR(Write(&words()->over, value()));
-  if (!program_.empty())
-    ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(shared_->turn, stream_), "cuEventRecord"));
+  // Where our stream did not come to wait for the program before this one, that one still has the turn.
+  if (has_turn_) ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(shared_->turn, stream_), "cuEventRecord"));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(ended_, stream_), "cuEventRecord"));
   const cuda::ScopedContext scope(driver, user_->context());  // A default stream is that of the current context.
   ANNULUS_RETURN_IF_ERROR(scope.status());

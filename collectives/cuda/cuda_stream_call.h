@@ -50,16 +50,24 @@ class CudaStreamCall final : public StreamCall {
   std::vector<StreamCopy>* outputs() { return &outputs_; }
   StreamProgram* program() { return &program_; }
 
-  // Has `user` wait for what our stream does with the copies, and that for what `user` holds. When it fails, the gate
-  // is open, and as far as the driver lets it, `user` waits for what our stream had got, after which the place is free.
+  // Has our stream wait for what `user` holds, and enqueues the call up to its first gate, of which a driver takes any
+  // number of bytes. When it fails, the gate is open, and as far as the driver lets it, `user` waits for what our
+  // stream had got, after which the place is free.
   Status Enqueue(cuda::Stream user);
+  // Then the rest, for which `user` waits from here on. The driver takes some 1,000 pieces of work behind a closed
+  // gate, and has the caller wait with more: so whoever opens the gate must know of the call by now. When it fails, all
+  // is as after a failure of Enqueue, but that the place is free when its calls have ended too.
+  Status Finish(cuda::Stream user);
 
  private:
   CudaStreamCall(const CudaDevice& device, void* memory);
   Status Create();
-  Status EnqueueAll(cuda::Stream user);
-  Status EnqueueCopies();
-  Status EnqueueProgram();
+  Status EnqueueInputs();
+  Status EnqueueOutputs();
+  // Enqueues the next steps of the program up to a gate, or to its end.
+  Status EnqueueSteps(bool up_to_gate);
+  // What failed is undone: nothing in our stream waits for the ranks.
+  Status Undo(cuda::Stream user, Status status);
   // Launches so many folds of the program, from number `first` on.
   Status Launch(size_t first, unsigned folds) const;
   // Our stream waits for `user`. An event is of its stream's GPU.
@@ -82,6 +90,9 @@ class CudaStreamCall final : public StreamCall {
   std::vector<StreamCopy> inputs_;
   std::vector<StreamCopy> outputs_;
   StreamProgram program_;
+  size_t steps_ = 0;                        // Steps of the program that were enqueued,
+  size_t folded_ = 0;                       // and their folds.
+  bool has_turn_ = false;                   // Our stream waits for the program before this one.
   const CudaDevice* user_ = nullptr;        // Device of the user's stream.
   std::shared_ptr<const FoldTurn> shared_;  // Stays until our stream needs it no more.
 };

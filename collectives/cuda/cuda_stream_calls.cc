@@ -37,13 +37,10 @@ CudaStreamCalls::~CudaStreamCalls() {
 
 Status CudaStreamCalls::FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const {
   const cuda::Driver& driver = domain_->driver();
-  if (IsDefault(stream)) {
-    const cuda::Result result = driver->CtxGetDevice(handle);
-    if (result == cuda::Result::kInvalidContext)
-      return {Code::kUnsupported, "stream is a default stream, but the calling thread has no current GPU"};
-    return driver.ToStatus(result, "cuCtxGetDevice");
-  }
-  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->StreamGetCtx(stream, context), "cuStreamGetCtx"));
+  const cuda::Result result = driver->StreamGetCtx(stream, context);  // Of a default stream: the current one.
+  if (IsDefault(stream) && result == cuda::Result::kInvalidContext)
+    return {Code::kUnsupported, "stream is a default stream, but the calling thread has no current GPU"};
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(result, "cuStreamGetCtx"));
   const cuda::ScopedContext scope(driver, *context);
   ANNULUS_RETURN_IF_ERROR(scope.status());
   return driver.ToStatus(driver->CtxGetDevice(handle), "cuCtxGetDevice");
@@ -54,7 +51,7 @@ Status CudaStreamCalls::FindDevice(cuda::Stream stream, const CudaDevice** devic
   cuda::Device handle = 0;
   ANNULUS_RETURN_IF_ERROR(FindContext(stream, &context, &handle));
   ANNULUS_RETURN_IF_ERROR(domain_->UseHandle(handle, device));
-  if (context == nullptr || context == (*device)->context()) return Status();
+  if (context == (*device)->context()) return Status();
   return {Code::kUnsupported, "stream belongs to a context that is not the primary one of its GPU"};
 }
 
@@ -227,6 +224,10 @@ Status CudaStreamCalls::Enqueue(void* stream, const Place& place) {
   const std::lock_guard<std::mutex> lock(mu_);
   if (is_open_) call->OpenGate();
   return Status();
+}
+
+Status CudaStreamCalls::Finish(void* stream, const Place& place) {
+  return static_cast<CudaStreamCall*>(place.call)->Finish(static_cast<cuda::Stream>(stream));
 }
 
 void CudaStreamCalls::GiveBack(const Place& place) {

@@ -35,6 +35,7 @@ class CudaStreamCalls final : public StreamCalls {
   Status Share(void* stream, size_t bytes, SharedPlace* place) override;
   Status Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) override;
   Status Enqueue(void* stream, const Place& place) override;
+  Status Finish(void* stream, const Place& place) override;
   void GiveBack(const Place& place) override;
   void OpenAll() override;
   // The process ends: gates of graphs do not wait for the ends of their calls.
@@ -55,7 +56,7 @@ class CudaStreamCalls final : public StreamCalls {
   Status FindDevice(cuda::Stream stream, const CudaDevice** device);
   // The same after FindCapture, without asking the driver again.
   Status FindDeviceAgain(cuda::Stream stream, const CudaDevice** device);
-  // The GPU that is current where `handle` is a default stream, else the stream's.
+  // The stream's context, of a default stream the calling thread's, and its GPU.
   Status FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const;
   // Makes the places of a GPU, all now: later its work may be behind a gate.
   Status Prepare(const CudaDevice& device);

@@ -51,10 +51,11 @@ class StreamCall {
   // Whether the device has left the call.
   bool IsOver() const { return Load(&words_->over) == value(); }
 
-  // One of the calls has ended; the last one opens the gate. Before that the device cannot leave the call, so nobody
-  // uses the object for another.
+  // One of the calls has ended; the last one opens the gate. From then on the object may be in use for another call,
+  // since a fold has opened its last gate before: so this thread, if it is late, opens those of this use only.
   void EndOne() {
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) OpenGate();
+    const uint32_t last = value();
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) OpenTo(last);
   }
   // Lets the stream go on to the end, whatever has become of the calls.
   void OpenGate() { OpenTo(value()); }
@@ -160,10 +161,14 @@ class StreamCalls {
     return {Code::kUnsupported, "the device has no memory that processes share"};
   }
 
-  // Puts the call, with its copies, into `stream`, or into the graph. Errors: those of the device; then the place was
-  // given back, and what the device had got is done, without waiting for the ranks, before what `stream` gets later, as
-  // far as the device works: the outputs are undefined.
+  // Puts the call into `stream` up to its first gate, or all of it into the graph. Errors: those of the device; then
+  // the place was given back, and what the device had got is done, without waiting for the ranks, before what `stream`
+  // gets later, as far as the device works: the outputs are undefined.
   virtual Status Enqueue(void* stream, const Place& place) = 0;
+  // Puts the rest into `stream`, once whoever opens the gate knows of the call: may wait for that, since devices take a
+  // bounded number of pieces of work behind it. Not for a graph. Errors: as Enqueue, but that the place is given back
+  // when its calls have ended.
+  virtual Status Finish(void* stream, const Place& place) = 0;
   // Gives a place back that is not enqueued.
   virtual void GiveBack(const Place& place) = 0;
 

@@ -34,9 +34,10 @@ struct FakeOptions {
   unsigned without_exports = 0;   // Devices that do not export it all the same, one bit each.
   RdmaScope sees_rdma = RdmaScope::kOwner;
   bool flushes_rdma = true;
-  bool is_pool = false;         // All of its memory is of a pool.
-  bool maps_memory = true;      // It has the virtual memory API.
-  size_t allocation_bytes = 0;  // If any, what is allocated seems to consist of so many bytes each.
+  bool is_pool = false;            // All of its memory is of a pool.
+  bool maps_memory = true;         // It has the virtual memory API.
+  size_t allocation_bytes = 0;     // If any, what is allocated seems to consist of so many bytes each.
+  size_t most_pending = SIZE_MAX;  // Pieces of work that a stream takes; whoever has more waits.
 };
 
 // A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.

@@ -298,7 +298,8 @@ class FakeDriver final : public FakeControl {
     ~HostBlock() { munmap(memory_, bytes_); }
     void* Map(size_t bytes) {
       bytes_ = bytes;
-      memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      // Forked children have the same.
+      memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
       return memory_;
     }
     void* memory() const { return memory_; }

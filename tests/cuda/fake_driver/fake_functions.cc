@@ -177,14 +177,20 @@ struct Functions : GraphFunctions, VirtualFunctions {
     return begun == Result::kSuccess ? Fake().gpu().Synchronize(number) : begun;
   }
   static Result StreamWriteValue32(Stream stream, DevicePointer word, uint32_t value, unsigned) {
-    return WithContext("cuStreamWriteValue32",
-                       [&] { return Fake().gpu().WriteWord(OfStream(stream), FromDevice<uint32_t>(word), value); });
+    return Enqueue("cuStreamWriteValue32", stream,
+                   [&](int number) { return Fake().gpu().WriteWord(number, FromDevice<uint32_t>(word), value); });
   }
   static Result StreamWaitValue32(Stream stream, DevicePointer word, uint32_t value, unsigned) {
-    return WithContext("cuStreamWaitValue32",
-                       [&] { return Fake().gpu().WaitWord(OfStream(stream), FromDevice<uint32_t>(word), value); });
+    return Enqueue("cuStreamWaitValue32", stream,
+                   [&](int number) { return Fake().gpu().WaitWord(number, FromDevice<uint32_t>(word), value); });
   }
   static Result StreamGetCtx(Stream stream, Context* context) {
+    if (stream == nullptr || stream == LegacyStream() || stream == ThreadStream()) {
+      return WithContext("cuStreamGetCtx", [&] {
+        *context = ContextsOfThread().back();
+        return Result::kSuccess;
+      });
+    }
     return Without("cuStreamGetCtx", [&] {
       const int device = Fake().gpu().WithStreams([=](FakeStreams* all) { return all->DeviceOf(ToNumber(stream)); });
       *context = ToHandle<Context>(device + 1);
@@ -211,8 +217,8 @@ struct Functions : GraphFunctions, VirtualFunctions {
     return WithContext("cuEventRecord", [&] { return Fake().gpu().RecordEvent(ToNumber(event), OfStream(stream)); });
   }
   static Result MemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, Stream stream) {
-    return WithContext("cuMemcpyAsync",
-                       [&] { return Fake().gpu().Copy(OfStream(stream), FromDevice(to), FromDevice(from), bytes); });
+    return Enqueue("cuMemcpyAsync", stream,
+                   [&](int number) { return Fake().gpu().Copy(number, FromDevice(to), FromDevice(from), bytes); });
   }
 
   // Copies rows that lie one behind the other. It fails as a copy of one piece does.

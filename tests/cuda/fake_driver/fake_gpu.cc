@@ -105,6 +105,15 @@ void FakeGpu::WaitForAll() {
   changed_.wait(lock, [this] { return pending_.empty(); });
 }
 
+void FakeGpu::AwaitRoom(int stream) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_its = [=](const Work& work) { return work.stream == stream; };
+  const auto has_room = [&] {
+    return static_cast<size_t>(std::count_if(pending_.begin(), pending_.end(), is_its)) < options_.most_pending;
+  };
+  if (options_.most_pending < SIZE_MAX) changed_.wait(lock, has_room);
+}
+
 bool FakeGpu::NeedOrder(const Work& a, const Work& b) const {
   const auto changed = [](const Work& work) {
     std::vector<MemoryRange> all = work.written;

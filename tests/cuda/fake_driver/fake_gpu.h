@@ -65,6 +65,8 @@ class FakeGpu {
   }
   // Until no stream has work.
   void WaitForAll();
+  // Until the stream takes more work. Others go on meanwhile, as if each rank had a driver of its own.
+  void AwaitRoom(int stream);
 
   // Calls use(&memory) with the lock held.
   template <class Use>

@@ -17,6 +17,13 @@ inline int OfStream(Stream stream) {
   });
 }
 
+// Enqueues body(stream's number) as the driver's function `name`, once the stream takes more work.
+template <class Body>
+Result Enqueue(const char* name, Stream stream, Body body) {
+  Fake().gpu().AwaitRoom(ToNumber(stream));
+  return WithContext(name, [&] { return body(OfStream(stream)); });
+}
+
 // Has the devices' thread call a function of the program's, which must not call the driver.
 inline std::function<void()> HostCall(HostFunction function, void* data) {
   return [=] {

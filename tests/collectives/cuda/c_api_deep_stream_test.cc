@@ -1,0 +1,101 @@
+// Calls in streams with more work than a driver takes behind a closed gate, where it has the caller wait: the ranks
+// must know of them by then. On the stand-in for the driver, which takes some pieces of work only.
+#include "base/clock.h"
+#include "cuda_kernels/kernel_image.h"
+#include "tests/collectives/api/stream_folds.h"
+#include "tests/collectives/harness/rank_threads.h"
+
+namespace annulus {
+namespace {
+
+using cuda::Stream;
+
+constexpr size_t kMostPending = 40;
+
+class DeepStreamTest : public testing::Test {
+ protected:
+  void SetUp() override { LoadDriver()->Reset({.devices = 2, .most_pending = kMostPending}); }
+  void TearDown() override { EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>()); }
+};
+
+TEST_F(DeepStreamTest, AFoldOfManyPieces) {
+  if (cuda::KernelImage().empty()) GTEST_SKIP() << "this build has no kernels";
+  Cluster(FoldingRanks(2)).Run([&](annulus_comm_t* comm, int rank) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    Agree(comm, &user, stream);
+    constexpr size_t kBytes = 30 * kPieceBytes + 100;
+    std::byte* const memory = user.Allocate(kBytes);
+    for (int round = 1; round < 4; ++round) {
+      user.Fill(stream, memory, round + rank, kBytes);
+      ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK) << LastMessage();
+      ASSERT_TRUE(user.Drain(stream));
+      EXPECT_TRUE(user.Read(memory, kBytes) == std::vector<int>(kBytes, 2 * round + 1));
+    }
+  });
+}
+
+// Each with a copy before the gate and one behind it; `agree`: the ranks compare the calls before any data moves.
+void SumManyTensors(bool agree) {
+  ClusterConfig config;
+  config.nranks = 3;
+  config.check_calls = agree ? 1 : 0;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    constexpr int kTensors = 3 * kMostPending;
+    constexpr size_t kBytes = 16;
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    std::vector<std::byte*> tensors(kTensors);
+    Calls group;
+    for (int i = 0; i < kTensors; ++i) {
+      tensors[static_cast<size_t>(i)] = user.Allocate(kBytes);
+      user.Fill(stream, tensors[static_cast<size_t>(i)], i % 20 + rank, kBytes);
+      AddInStream(&group, stream, ANNULUS_CALL_ALLREDUCE, tensors[static_cast<size_t>(i)],
+                  tensors[static_cast<size_t>(i)], kBytes);
+    }
+    ASSERT_EQ(group.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
+    ASSERT_TRUE(user.Drain(stream));
+    for (int i = 0; i < kTensors; ++i)
+      EXPECT_TRUE(user.Read(tensors[static_cast<size_t>(i)], kBytes) == std::vector<int>(kBytes, 3 * (i % 20) + 3))
+          << i;
+  });
+}
+
+TEST_F(DeepStreamTest, AGroupOfManyTensors) { SumManyTensors(false); }
+
+TEST_F(DeepStreamTest, AGroupOfManyTensorsOnWhichRanksAgreeFirst) { SumManyTensors(true); }
+
+bool HasEnded(const annulus_comm_t* comm) {
+  annulus_error_t verdict{};
+  verdict.struct_bytes = sizeof verdict;
+  EXPECT_EQ(annulus_comm_verdict(comm, &verdict), ANNULUS_OK);
+  return verdict.status == ANNULUS_ABORTED;
+}
+
+// Its rank waits in the driver, and is let go when another rank ends the job.
+TEST_F(DeepStreamTest, AnAbortLetsGoWhoeverWaitsInTheDriver) {
+  ClusterConfig config;
+  config.nranks = 2;
+  config.timeout_ms = kFarTimeoutMs;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    if (rank == 1) {
+      const Deadline soon = DeadlineAfter(100 * kMillisecond);  // By then rank 0 has come to the gate, or soon will.
+      while (Now() < soon) std::this_thread::yield();
+      EXPECT_EQ(annulus_comm_abort(comm, "enough"), ANNULUS_OK);
+      return;
+    }
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    Calls group;
+    for (size_t i = 0; i < 3 * kMostPending; ++i) {
+      std::byte* const tensor = user.Allocate(16);
+      AddInStream(&group, stream, ANNULUS_CALL_ALLREDUCE, tensor, tensor, 16);
+    }
+    group.Submit(comm, nullptr);
+    EXPECT_TRUE(ComesTrue([&] { return HasEnded(comm); }));
+    EXPECT_TRUE(user.Drain(stream));
+  });
+}
+
+}  // namespace
+}  // namespace annulus
