@@ -276,7 +276,8 @@ bool SharedFold::SendFiles() {
     Status sent = own_.shared->Send(input, finding.to);
     if (sent.ok() && !is_one) sent = own_.shared->Send(output, finding.to);
     if (sent.ok()) continue;
-    Log(LogLevel::kInfo, rank_, "cannot pass GPU memory to rank %d: %s", rank, sent.message().c_str());
+    const std::string why = "cannot pass GPU memory to rank " + std::to_string(rank) + ": " + sent.message();
+    if (told_.IsNew(why)) Log(LogLevel::kInfo, rank_, "%s", why.c_str());
     return false;
   }
   return true;
@@ -302,9 +303,11 @@ SharedFold::Finding SharedFold::FindBuffers() {
       found = own_.shared->Await(&finding.to);
     }
     if (found.ok()) continue;
-    Log(LogLevel::kInfo, rank_, "cannot reach the GPU memory of rank %d: %s", rank,
-        found.would_block() ? "its descriptors did not come" : found.message().c_str());
-    return Finding();
+    const std::string why = "cannot reach the GPU memory of rank " + std::to_string(rank) + ": " +
+                            (found.would_block() ? "its descriptors did not come" : found.message());
+    if (told_.IsNew(why)) Log(LogLevel::kInfo, rank_, "%s", why.c_str());
+    if (!ranks_.have_sent) return Finding();
+    finding.has = Finding::Has::kNot;  // But what has come of other ranks is taken: then the next call has it.
   }
   return finding;
 }
@@ -318,11 +321,15 @@ Status SharedFold::FindBuffersOf(int rank) {
     return Status();
   }
   std::byte* input = nullptr;
+  Status found;
   if (Reduces(params_.kind) || is_own_chunk)
-    ANNULUS_RETURN_IF_ERROR(own_.shared->Import(own_.device, ranks_.offers[at].input, InputBytes(params_), &input));
+    found = own_.shared->Import(own_.device, ranks_.offers[at].input, InputBytes(params_), &input);
   ranks_.inputs[at] = input;
-  if (IsReduceScatter(params_.kind) && !is_own_chunk) return Status();
-  return own_.shared->Import(own_.device, ranks_.offers[at].output, OutputBytes(params_), &ranks_.outputs[at]);
+  if (!found.ok() && !found.would_block()) return found;
+  if (IsReduceScatter(params_.kind) && !is_own_chunk) return found;
+  // Of an input that has still to come the output is asked for at once.
+  Status output = own_.shared->Import(own_.device, ranks_.offers[at].output, OutputBytes(params_), &ranks_.outputs[at]);
+  return output.ok() ? found : output;
 }
 
 void SharedFold::MakeFold(int chunk) {

@@ -23,6 +23,7 @@
 #include <array>
 #include <vector>
 
+#include "base/told_reasons.h"
 #include "collectives/algorithms/one_hop/short_hop.h"
 #include "collectives/algorithms/row.h"
 #include "collectives/algorithms/shared_fold/fold_agreement.h"
@@ -175,6 +176,7 @@ class SharedFold final : public Runner {
   Ranks ranks_;
   Folds folds_;
   Program program_;
+  ToldReasons told_;
 };
 
 }  // namespace annulus
