@@ -176,7 +176,7 @@ Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, st
       return held;
     }
     if (!known->is_awaited) return held;
-    TakeLetters(place.from);
+    MapLetters(place.from);
     ANNULUS_RETURN_IF_ERROR(known->outcome);
     held = mappings.Hold(device, place, nullptr, begin);
     if (held.would_block() && !std::exchange(known->is_lost, true)) {
@@ -189,7 +189,7 @@ Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, st
 }
 
 // So there are never more descriptors than one letter has.
-void CudaSharing::TakeLetters(uint64_t from) {
+void CudaSharing::MapLetters(uint64_t from) {
   FileLetter letter;
   while (coming_.post.Take(from, &letter)) {
     for (Wanted& each : coming_.wanted) {

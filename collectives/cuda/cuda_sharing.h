@@ -87,7 +87,7 @@ class CudaSharing final : public SharedMemory {
   // Finds memory of another process. Errors: as Import.
   Status Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
   // Takes the letters of that sender, one by one, and maps what is wanted of them.
-  void TakeLetters(uint64_t from);
+  void MapLetters(uint64_t from);
   // Logs why memory of that GPU stays here, once.
   void TellStays(int device, const Status& why);
   // Completes the place of an allocation.

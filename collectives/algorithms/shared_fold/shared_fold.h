@@ -141,6 +141,9 @@ class SharedFold final : public Runner {
   // Sends what others have said that they lack.
   bool SendFiles();
   void StartFinds();
+  // Bytes of a rank's input and of its output.
+  size_t InputBytes() const;
+  size_t OutputBytes() const;
   // Finds the chunks that this rank folds.
   void FindFolds();
   // Finds the buffers that they use.
