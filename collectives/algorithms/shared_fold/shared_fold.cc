@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "collectives/algorithms/two_hop/two_hop_schedule.h"
 
 namespace annulus {
