@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "collectives/calls/agreement.h"
 #include "collectives/calls/call_queue.h"
 #include "collectives/calls/callbacks.h"
@@ -229,8 +230,10 @@ class Communicator {
   Requests::AwaitEnd AwaitEnd();
   // Calls the release functions of operations that nothing uses any more.
   void ReleaseOperations();
-  // When the longest of these calls must have found a place in its stream.
-  Deadline PlaceDeadline(std::span<const CallArguments> calls) const;
+  // The timeout of the longest of these calls.
+  Nanoseconds LongestTimeout(std::span<const CallArguments> calls) const;
+  // When it must have found a place in its stream.
+  Deadline PlaceDeadline(std::span<const CallArguments> calls) const { return DeadlineAfter(LongestTimeout(calls)); }
   MemoryUse FixedMemory() const;
   RequestBudget BudgetFor(std::span<const CallArguments> calls) const;
 

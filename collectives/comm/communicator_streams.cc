@@ -31,12 +31,16 @@ Status CheckCaptured(std::span<const CallArguments> calls, bool has_request, boo
 // Forgets a captured call that could not be enqueued, for want of memory too.
 struct Uncaptured {
   ~Uncaptured() {
-    // The graph may have gone meanwhile, with the models.
-    if (!is_captured && !replays->Remove(call)) models->Keep();
+    if (is_captured) return;
+    if (streams->replays()->Remove(call)) {
+      streams->Recycle(call);
+    } else {
+      models->Keep();  // The graph has gone meanwhile, and the thread for graphs has recycled the place and the models.
+    }
   }
 
-  GraphReplays* replays;
-  const GraphCall* call;
+  StreamOrder* streams;
+  GraphCall* call;
   Requests::Unqueued* models;
   bool is_captured = false;
 };
@@ -53,7 +57,8 @@ void Communicator::OpenStreams() {
   folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
   streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds),
                 {[this](const GraphReplays::Captured& captured) { Replay(captured); },
-                 [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); }});
+                 [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); },
+                 [this](const std::string& why) { Abort(why); }});
 }
 
 void Communicator::FinishInStream(StreamOrder::Call* call) {
@@ -65,11 +70,11 @@ void Communicator::FinishInStream(StreamOrder::Call* call) {
   }
 }
 
-Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
+Nanoseconds Communicator::LongestTimeout(std::span<const CallArguments> calls) const {
   Nanoseconds longest = 0;
   for (const CallArguments& call : calls)
     longest = std::max(longest, call.timeout() > 0 ? call.timeout() : dispatcher_.call_timeout());
-  return DeadlineAfter(longest);
+  return longest;
 }
 
 Status Communicator::Capture(std::span<const CallArguments> calls,
@@ -78,15 +83,18 @@ Status Communicator::Capture(std::span<const CallArguments> calls,
   const Status valid = CheckCaptured(calls, give != nullptr, agreement != nullptr, options().priorities != 0);
   if (!valid.ok()) return Refuse(valid);
   ANNULUS_RETURN_IF_ERROR(streams_.replays()->Start());
+  if (std::ranges::any_of(keeps, [](const auto& keep) { return keep != nullptr; }))
+    ANNULUS_RETURN_IF_ERROR(callbacks_.Start());  // For ForgetCaptured.
   GraphReplays::Captured captured;
   captured.call = in_stream->graph_call();
   captured.capture = in_stream->capture();
+  captured.timeout = LongestTimeout(calls);
   captured.models.resize(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, captured.models.data()));
   Requests::Unqueued unqueued(&requests_, captured.models);
   for (size_t i = 0; i < calls.size(); ++i) captured.models[i]->keep = std::move(keeps[i]);
   streams_.replays()->Add(captured);
-  Uncaptured undo{streams_.replays(), captured.call, &unqueued};
+  Uncaptured undo{&streams_, captured.call, &unqueued};
   const Status enqueued = in_stream->Enqueue({}, {});
   undo.is_captured = enqueued.ok();
   if (enqueued.ok()) unqueued.Keep();
@@ -132,10 +140,15 @@ void Communicator::ReplayWithMemory(const GraphReplays::Captured& captured) {
   QueueAll(queued, nullptr);
 }
 
+// A release function of the user's may take its time, for which launches must not wait: it is called where callbacks
+// are.
 void Communicator::ForgetCaptured(const GraphReplays::Captured& captured) {
   streams_.Recycle(captured.call);
+  const bool has_operation =
+      std::ranges::any_of(captured.models, [](const Request* model) { return model->keep != nullptr; });
   for (Request* const model : captured.models) static_cast<void>(requests_.Release(model));
-  ReleaseOperations();
+  const auto release = [](void* self, annulus_status_t) { static_cast<Communicator*>(self)->ReleaseOperations(); };
+  if (has_operation) callbacks_.Add({release, this}, false);
 }
 
 }  // namespace annulus

@@ -19,6 +19,18 @@ constexpr size_t kPieceAlignment = 256;
 
 bool HasStream(const CallArguments& call) { return call.options != nullptr && call.options->on_stream; }
 
+// Gives a lock back for as long as it lives.
+class WithoutLock {
+ public:
+  explicit WithoutLock(std::mutex* mu) : mu_(mu) { mu_->unlock(); }
+  ~WithoutLock() { mu_->lock(); }
+  WithoutLock(const WithoutLock&) = delete;
+  WithoutLock& operator=(const WithoutLock&) = delete;
+
+ private:
+  std::mutex* const mu_;
+};
+
 }  // namespace
 
 void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays) {
@@ -67,7 +79,7 @@ Status StreamOrder::Call::Stage(std::span<CallArguments> calls, bool may_do_noth
   stream_ = calls.front().options->stream;
   ANNULUS_RETURN_IF_ERROR(order_->calls_->FindCapture(stream_, &capture_));
   // No call of a graph is a candidate for a fold: ranks launch graphs as often as they like.
-  if (is_captured()) return StageCopies(calls, false, until);
+  if (is_captured()) return StageInGraph(calls);
   may_be_fold_ = calls.size() == 1 && !may_do_nothing && order_->MayBeFold(calls.front());
   if (!may_be_fold_) return StageCopies(calls, may_do_nothing, until);
   ANNULUS_RETURN_IF_ERROR(order_->agreement_->Await(order_->candidates_ + 1, until));
@@ -82,16 +94,26 @@ Status StreamOrder::Call::StageCopies(std::span<CallArguments> calls, bool may_d
   size_t bytes = 0;
   order_->places_.clear();
   for (const CallArguments& call : calls) order_->places_.push_back(order_->buffers_.Arrange(call, &bytes));
-  if (is_captured()) {
-    ANNULUS_RETURN_IF_ERROR(order_->calls_->AcquireInGraph(stream_, bytes, order_->replays_->bell(), &place_));
-  } else {
-    ANNULUS_RETURN_IF_ERROR(
-        order_->calls_->Acquire(stream_, static_cast<int>(calls.size()), bytes, false, until, &place_));
-  }
+  ANNULUS_RETURN_IF_ERROR(
+      order_->calls_->Acquire(stream_, static_cast<int>(calls.size()), bytes, false, until, &place_));
   for (size_t i = 0; i < calls.size(); ++i)
     order_->buffers_.Replace(&calls[i], order_->places_[i], place_.staging, place_.inputs, place_.outputs);
   // What is copied back is then what was there.
   if (may_do_nothing) std::ranges::copy(*place_.outputs, std::back_inserter(*place_.inputs));
+  return Status();
+}
+
+// A stream for which the driver waits may wait for a call that another thread has yet to put into a stream.
+Status StreamOrder::Call::StageInGraph(std::span<CallArguments> calls) {
+  size_t bytes = 0;
+  std::vector<StagedBuffers::Place> places;
+  for (const CallArguments& call : calls) places.push_back(order_->buffers_.Arrange(call, &bytes));
+  {
+    const WithoutLock others(&order_->mu_);
+    ANNULUS_RETURN_IF_ERROR(order_->calls_->AcquireInGraph(stream_, bytes, order_->replays_->bell(), &place_));
+  }
+  for (size_t i = 0; i < calls.size(); ++i)
+    order_->buffers_.Replace(&calls[i], places[i], place_.staging, place_.inputs, place_.outputs);
   return Status();
 }
 

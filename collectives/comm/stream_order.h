@@ -68,12 +68,12 @@ class StreamOrder {
     Call& operator=(const Call&) = delete;
 
     // Takes a place for `calls`, which are complete and valid, and has them use staging memory; in a graph, where their
-    // stream is captured. Does nothing without a stream. `may_do_nothing`: outputs keep their content where the calls
-    // end without having written them. Waits up to `until`. Errors: kInvalidArgument, where their streams differ; as
-    // StreamCalls::Acquire.
+    // stream is captured. For that a driver may pin memory, and wait for streams: others have the lock meanwhile. Does
+    // nothing without a stream. `may_do_nothing`: outputs keep their content where the calls end without having written
+    // them. Waits up to `until`. Errors: kInvalidArgument, where their streams differ; as StreamCalls::Acquire.
     Status Stage(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
     // Puts the calls into their stream, and names their place in the requests `made` of them and in those that are to
-    // be `queued`. Errors: as StreamCalls::Enqueue.
+    // be `queued`. Errors: as StreamCalls::Enqueue; the place of a captured call is then to be recycled.
     Status Enqueue(std::span<Request* const> made, std::span<Request* const> queued);
     // Puts the rest of them there, once they are queued. Errors: as StreamCalls::Finish.
     Status Finish();
@@ -85,6 +85,7 @@ class StreamOrder {
 
    private:
     Status StageCopies(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
+    Status StageInGraph(std::span<CallArguments> calls);
     Status StageProgram(CallArguments* call, Deadline until);
     // What the ranks have to do before calls can be folds.
     void DoTask();

@@ -10,6 +10,16 @@
 #include "collectives/cuda/cuda_domain.h"
 
 namespace annulus {
+namespace {
+
+// The number of the run that a place with descriptors is.
+uint64_t NumberOf(const SharedPlace& place) {
+  uint64_t number = 0;
+  std::memcpy(&number, place.handle, sizeof number);
+  return number;
+}
+
+}  // namespace
 
 CudaSharing::CudaSharing(CudaDomain* domain, ReduceOn on) : domain_(domain), on_(on) { domain_->mappings().Enter(); }
 
@@ -50,24 +60,34 @@ Status CudaSharing::FindPieces(const std::byte* memory, size_t bytes, int device
   if (pool != nullptr) return {Code::kUnsupported, "it is of a memory pool"};
   if (is_mapped == 0 || (kinds & static_cast<uint64_t>(cuda::ShareableHandle::kFile)) == 0)
     return {Code::kUnsupported, "it is neither of cudaMalloc nor was made to be passed on by a descriptor"};
-  if (!sends_files_) return {Code::kUnsupported, "descriptors cannot be sent"};
   const CudaDevice* used = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
   std::shared_ptr<const CudaPieces::Run> run;
   ANNULUS_RETURN_IF_ERROR(domain_->pieces().Find(*used, memory, bytes, &run));
   const uint64_t number = run->number();
-  if (refused_.contains(number)) return {Code::kUnsupported, "the driver gives no descriptors of it"};
+  ANNULUS_RETURN_IF_ERROR(MayPassOn(number));
   std::memcpy(place->handle, &number, sizeof number);
   std::memcpy(place->device, used->uuid().bytes, sizeof place->device);
   place->process = domain_->process();
   place->begin = run->begin();
   place->bytes = run->bytes();
   place->files = run->pieces().size();
+  place->from = sent_.sender.name();
   return Status();
 }
 
+// What others have got already needs no letter.
+Status CudaSharing::MayPassOn(uint64_t run) {
+  const auto refused = sent_.refusals.find(run);
+  if (refused != sent_.refusals.end() && !refused->second.MayTry())
+    return {Code::kUnsupported, "the driver gave no descriptors of it"};
+  if (!sent_.runs.contains(run) && !sent_.sends.MayTry())
+    return {Code::kUnsupported, "descriptors could not be sent before"};
+  return sent_.sender.Open();
+}
+
 void CudaSharing::TellStays(int device, const Status& why) {
-  if (told_.size() == kMostReasons || !told_.insert(why.message()).second) return;
+  if (!told_.IsNew(why.message())) return;
   Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", device, why.message().c_str());
 }
 
@@ -123,10 +143,7 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
   std::byte* begin = nullptr;
   if (place.process != domain_->process()) {
-    held_.reserve(held_.size() + 1);
-    for (FileLetter letter; post_.Take(&letter);) letters_.push_back(std::move(letter));
-    ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(*used, place, letters_, &begin));
-    held_.push_back(begin);
+    ANNULUS_RETURN_IF_ERROR(Reach(*used, place, &begin));
   } else if (std::memcmp(place.device, used->uuid().bytes, sizeof place.device) == 0) {
     begin = cuda::FromDevice(place.begin);  // No process maps its own memory.
   } else {
@@ -136,6 +153,55 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
   *memory = begin + place.offset;
   // Of other processes' descriptors the driver has mapped just what the place says.
   return place.files > 0 && !held_.empty() && held_.back() == begin ? Status() : CheckRange(*memory, bytes);
+}
+
+Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  CudaMappings& mappings = domain_->mappings();
+  held_.reserve(held_.size() + 1);
+  Status held = mappings.Hold(device, place, nullptr, begin);
+  if (held.would_block()) {
+    std::vector<Wanted>& wanted = coming_.wanted;
+    const RunOf run{place.process, NumberOf(place)};
+    const auto is_it = [&](const Wanted& each) {
+      return each.device == &device && each.place.from == place.from && each.place.process == place.process &&
+             NumberOf(each.place) == run.second;
+    };
+    const auto known = std::ranges::find_if(wanted, is_it);
+    if (known == wanted.end()) {
+      const auto lost = lost_.find(run);
+      if (lost != lost_.end() && !lost->second.MayTry())
+        return {Code::kUnsupported, "its descriptors did not come before"};
+      if (wanted.size() == kMostWanted) return {Code::kUnsupported, "too many descriptors are needed"};
+      wanted.push_back({&device, place});
+      return held;
+    }
+    if (!known->is_awaited) return held;
+    MapLetters(place.from);
+    ANNULUS_RETURN_IF_ERROR(known->outcome);
+    held = mappings.Hold(device, place, nullptr, begin);
+    if (held.would_block() && !std::exchange(known->is_lost, true)) {
+      if (lost_.size() == kMostRuns) lost_.clear();
+      lost_[run].Failed();
+    }
+  }
+  if (held.ok()) held_.push_back(*begin);
+  return held;
+}
+
+// So there are never more descriptors than one letter has.
+void CudaSharing::MapLetters(uint64_t from) {
+  FileLetter letter;
+  while (coming_.post.Take(from, &letter)) {
+    for (Wanted& each : coming_.wanted) {
+      if (each.place.from != from || !each.outcome.ok()) continue;
+      held_.reserve(held_.size() + 1);
+      std::byte* begin = nullptr;
+      Status mapped = domain_->mappings().Hold(*each.device, each.place, &letter, &begin);
+      if (mapped.ok()) held_.push_back(begin), lost_.erase({each.place.process, NumberOf(each.place)});
+      if (!mapped.would_block()) each.outcome = std::move(mapped);
+    }
+    letter = FileLetter();
+  }
 }
 
 // What a peer says of its memory is not relied on.
@@ -149,36 +215,45 @@ Status CudaSharing::CheckRange(const std::byte* memory, size_t bytes) const {
 
 Status CudaSharing::Await(SharedAddress* address) {
   if (!domain_->driver().has_virtual_memory()) return {Code::kUnsupported, "the driver has no virtual memory API"};
-  ANNULUS_RETURN_IF_ERROR(post_.Open());
-  *address = post_.address();
+  for (Wanted& each : coming_.wanted) {
+    ANNULUS_RETURN_IF_ERROR(coming_.post.Await(each.place.from));
+    each.is_awaited = true;
+  }
+  *address = coming_.post.address();
   return Status();
 }
 
 Status CudaSharing::Send(const SharedPlace& place, const SharedAddress& to) {
   if (place.files == 0) return Status();
-  uint64_t number = 0;
-  std::memcpy(&number, place.handle, sizeof number);
+  const uint64_t number = NumberOf(place);
   const std::shared_ptr<const CudaPieces::Run> run = domain_->pieces().At(number);
   if (run == nullptr) return {Code::kUnsupported, "its memory has changed since"};
   FileLetter letter;
   letter.process = place.process;
   letter.run = number;
-  // What fails would not go better the next time, and each call would try.
   if (Status exported = run->Export(&letter); !exported.ok()) {
-    if (refused_.size() == kMostRefused) refused_.clear();
-    refused_.insert(number);
+    if (sent_.refusals.size() == kMostRuns) sent_.refusals.clear();
+    sent_.refusals[number].Failed();
     return exported;
   }
-  Status sent = FilePost::Send(to, letter);
-  sends_files_ = sent.ok();
+  Status sent = sent_.sender.Send(to, letter);
+  if (sent.ok()) {
+    if (sent_.runs.size() == kMostRuns) sent_.runs.clear();
+    sent_.runs.insert(number);
+    sent_.refusals.erase(number);
+    sent_.sends.Succeeded();
+  } else {
+    sent_.runs.erase(number);
+    sent_.sends.Failed();
+  }
   return sent;
 }
 
 void CudaSharing::Release() {
   for (const std::byte* const begin : held_) domain_->mappings().Release(begin);
   held_.clear();
-  letters_.clear();
-  post_.Close();
+  coming_.wanted.clear();
+  coming_.post.Close();
 }
 
 }  // namespace annulus

@@ -6,17 +6,21 @@
 // Threads: one at a time.
 #pragma once
 
+#include <map>
 #include <set>
-#include <string>
+#include <utility>
 #include <vector>
 
+#include "base/told_reasons.h"
 #include "collectives/cuda/mapped/file_post.h"
+#include "collectives/cuda/mapped/retries.h"
 #include "collectives/reduce/shared_memory.h"
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/reduce_types.h"
 
 namespace annulus {
 
+class CudaDevice;
 class CudaDomain;
 
 class CudaSharing final : public SharedMemory {
@@ -36,8 +40,8 @@ class CudaSharing final : public SharedMemory {
 
  private:
   static constexpr size_t kMostExports = 64;
-  static constexpr size_t kMostReasons = 16;
-  static constexpr size_t kMostRefused = 64;
+  static constexpr size_t kMostRuns = 64;
+  static constexpr size_t kMostWanted = 64;  // Two of each of sixteen ranks, and as many again.
 
   // An allocation whose handle is known. No two have the same number.
   struct Exported {
@@ -53,10 +57,37 @@ class CudaSharing final : public SharedMemory {
     cuda::DevicePointer begin = 0;
     size_t bytes = 0;
   };
+  // A place of which the descriptors are needed, in the call under way.
+  struct Wanted {
+    const CudaDevice* device;
+    SharedPlace place;
+    bool is_awaited = false;  // A letter may come.
+    bool is_lost = false;     // It did not.
+    Status outcome = {};      // Of the mapping.
+  };
+  using RunOf = std::pair<uint64_t, uint64_t>;  // The process, and the number of the run there.
+  // What the call under way awaits.
+  struct Coming {
+    FilePost post;
+    std::vector<Wanted> wanted;
+  };
+  // What has become of letters so far.
+  struct Sent {
+    FileSender sender;
+    Retries sends;
+    std::set<uint64_t> runs;               // That somebody was sent.
+    std::map<uint64_t, Retries> refusals;  // Runs of which the driver gave no descriptors.
+  };
   // The allocation around `memory`; null: it cannot be exported.
   const Exported* Find(const Known& known);
   // Describes memory of the virtual memory API. Errors: kUnsupported or kSystem, why it stays here.
   Status FindPieces(const std::byte* memory, size_t bytes, int device, SharedPlace* place);
+  // Whether to try to pass that run on. Errors: kUnsupported: not now; kSystem.
+  Status MayPassOn(uint64_t run);
+  // Finds memory of another process. Errors: as Import.
+  Status Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
+  // Takes the letters of that sender, one by one, and maps what is wanted of them.
+  void MapLetters(uint64_t from);
   // Logs why memory of that GPU stays here, once.
   void TellStays(int device, const Status& why);
   // Completes the place of an allocation.
@@ -68,11 +99,10 @@ class CudaSharing final : public SharedMemory {
   const ReduceOn on_;
   std::vector<Exported> exports_;  // The latest at the end.
   std::vector<const std::byte*> held_;
-  std::set<std::string> told_;  // Reasons.
-  bool sends_files_ = true;     // Until that has failed.
-  std::set<uint64_t> refused_;  // Runs of which the driver gives no descriptors.
-  FilePost post_;
-  std::vector<FileLetter> letters_;
+  ToldReasons told_;
+  Sent sent_;
+  Coming coming_;
+  std::map<RunOf, Retries> lost_;  // What did not come.
 };
 
 }  // namespace annulus

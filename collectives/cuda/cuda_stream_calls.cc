@@ -89,7 +89,7 @@ Status CudaStreamCalls::FindCapture(void* stream, StreamCapture* capture) {
 Status CudaStreamCalls::AcquireInGraph(void* stream, size_t bytes, const std::shared_ptr<GraphBell>& bell,
                                        Place* place) {
   const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(FindDeviceAgain(static_cast<cuda::Stream>(stream), &device));
+  ANNULUS_RETURN_IF_ERROR(FindDevice(static_cast<cuda::Stream>(stream), &device));
   domain_->Enter(this);
   size_t others = 0;
   {
@@ -213,9 +213,7 @@ void CudaStreamCalls::GrowFree(const CudaDevice& device, size_t bytes) {
 Status CudaStreamCalls::Enqueue(void* stream, const Place& place) {
   if (place.graph_call != nullptr) {
     StreamCapture capture;
-    const Status found = FindCapture(stream, &capture);
-    if (!found.ok()) GiveBack(place);
-    ANNULUS_RETURN_IF_ERROR(found);
+    ANNULUS_RETURN_IF_ERROR(FindCapture(stream, &capture));
     return graphs_.Record(static_cast<cuda::Stream>(stream), static_cast<cuda::Graph>(capture.graph),
                           static_cast<CudaGraphCall*>(place.graph_call));
   }

@@ -10,12 +10,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "base/clock.h"
 #include "collectives/reduce/stream_call.h"
 
 namespace annulus {
@@ -23,29 +25,47 @@ namespace annulus {
 // What graphs of one communicator ring when something has happened to them. Threads: any.
 class GraphBell {
  public:
-  void Ring() {
-    const std::lock_guard<std::mutex> lock(mu_);
-    ++rings_;
-    rung_.notify_all();
-  }
-  // Waits until it has been rung more than `seen` times, and returns how often it has.
-  uint64_t Await(uint64_t seen) {
+  // How often it was rung, for what.
+  struct Rings {
+    uint64_t launches = 0;
+    uint64_t ends = 0;  // Graphs are gone.
+    uint64_t others = 0;
+    bool operator==(const Rings& other) const = default;
+  };
+
+  void RingLaunch() { Ring(&rings_.launches); }
+  void RingEnd() { Ring(&rings_.ends); }
+  void Ring() { Ring(&rings_.others); }
+  // Waits until it has been rung since it returned `seen`, up to the deadline.
+  Rings Await(const Rings& seen, Deadline until = kNoDeadline) {
     std::unique_lock<std::mutex> lock(mu_);
-    rung_.wait(lock, [&] { return rings_ > seen; });
+    const auto is_rung = [&] { return !(rings_ == seen); };
+    if (until == kNoDeadline) {
+      rung_.wait(lock, is_rung);
+    } else {
+      rung_.wait_for(lock, std::chrono::nanoseconds(until - Now()), is_rung);
+    }
     return rings_;
   }
 
  private:
+  void Ring(uint64_t* count) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    ++*count;
+    rung_.notify_all();
+  }
+
   std::mutex mu_;
   std::condition_variable rung_;
-  uint64_t rings_ = 0;
+  Rings rings_;
 };
 
 // Threads: any, but for Begin and IsIdle: the one that begins replays.
 class GraphCall : public StreamCall {
  public:
   // Its stream is always ready: its calls are queued when a launch has come to them.
-  GraphCall(StreamWords* words, std::shared_ptr<GraphBell> bell) : StreamCall(words, true), bell_(std::move(bell)) {
+  GraphCall(StreamWords* words, std::shared_ptr<GraphBell> bell)
+      : StreamCall(words, true), words_(words), bell_(std::move(bell)) {
     NextUse(1);
     words->ready = value();
     words->over = value();
@@ -67,6 +87,8 @@ class GraphCall : public StreamCall {
     return !is_ended_;
   }
   bool IsIdle() const { return !HasCalls(); }
+  // Whether the last launch has passed the gate: its opening cannot be taken for that of the next one.
+  bool IsGateClosed() const { return __atomic_load_n(&words_->gate, __ATOMIC_SEQ_CST) == 0; }
   // The communicator has ended. While calls of a launch are under way the gate stays closed, for the next launch would
   // overwrite what other ranks may still be sent; it opens with their end.
   void End() {
@@ -77,6 +99,7 @@ class GraphCall : public StreamCall {
 
   // Opens the gate of all launches to come, whatever is under way.
   virtual void OpenForGood() = 0;
+  virtual bool IsOpenForGood() const = 0;
 
  protected:
   ~GraphCall() = default;
@@ -84,12 +107,12 @@ class GraphCall : public StreamCall {
   // For the device's threads.
   void NoteLaunch() {
     launches_.fetch_add(1, std::memory_order_release);
-    bell_->Ring();
+    bell_->RingLaunch();
   }
   void NoteEnd() {
     const std::shared_ptr<GraphBell> bell = bell_;  // Whoever sees the end may use the place again.
     is_gone_.store(true, std::memory_order_release);
-    bell->Ring();
+    bell->RingEnd();
   }
   // Has the place of a graph that is gone begin anew.
   void Renew(std::shared_ptr<GraphBell> bell) {
@@ -99,6 +122,7 @@ class GraphCall : public StreamCall {
   }
 
  private:
+  const StreamWords* const words_;
   std::mutex mu_;
   bool is_ended_ = false;
   std::shared_ptr<GraphBell> bell_;

@@ -21,6 +21,7 @@ struct SharedPlace {
   uint64_t bytes = 0;       // Size of the allocation.
   uint64_t offset = 0;      // Where the memory begins in the allocation.
   uint64_t files = 0;       // Descriptors that another process needs besides, to reach it.
+  uint64_t from = 0;        // Who sends these.
 };
 
 // Where a process waits for descriptors. It travels as a place does.
@@ -43,7 +44,8 @@ class SharedMemory {
   // cannot be reached; kInProgress when it can as soon as its owner has sent the descriptors to what Await gives.
   virtual Status Import(int device, const SharedPlace& place, size_t bytes, std::byte** memory) = 0;
 
-  // From now on until Release, descriptors may come. Errors: kSystem.
+  // From now on until Release, the descriptors may come of all that Import has said can be reached then. Errors:
+  // kSystem.
   virtual Status Await(SharedAddress* address) = 0;
 
   // Sends the descriptors of places that this process has exported, if they need some. They have come when it returns.

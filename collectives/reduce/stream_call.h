@@ -105,7 +105,7 @@ struct StreamCapture {
 // The stream-ordered calls of one communicator on one kind of device: a bounded number under way, whose memory is used
 // again.
 //
-// Threads: OpenAll, MemoryBytes and Recycle from any; the rest one at a time.
+// Threads: OpenAll, MemoryBytes, AcquireInGraph and Recycle from any; the rest one at a time.
 class StreamCalls {
  public:
   virtual ~StreamCalls() = default;
@@ -144,8 +144,8 @@ class StreamCalls {
     static_cast<void>(stream), static_cast<void>(bytes), static_cast<void>(bell), static_cast<void>(place);
     return {Code::kUnsupported, "the device has no graphs"};
   }
-  // The graph of the call is gone: its place is there for later captures. Frees nothing, since that may wait for
-  // streams.
+  // The graph of the call is gone, or Enqueue has failed: its place is there for later captures. To be called once for
+  // each AcquireInGraph. Frees nothing, since that may wait for streams.
   virtual void Recycle(GraphCall* call) { static_cast<void>(call); }
 
   // Allocates `bytes` of memory on the stream's device that other processes of the host can reach, once, and describes
@@ -162,8 +162,8 @@ class StreamCalls {
   }
 
   // Puts the call into `stream` up to its first gate, or all of it into the graph. Errors: those of the device; then
-  // the place was given back, and what the device had got is done, without waiting for the ranks, before what `stream`
-  // gets later, as far as the device works: the outputs are undefined.
+  // the place was given back, but for one in a graph, and what the device had got is done, without waiting for the
+  // ranks, before what `stream` gets later, as far as the device works: the outputs are undefined.
   virtual Status Enqueue(void* stream, const Place& place) = 0;
   // Puts the rest into `stream`, once whoever opens the gate knows of the call: may wait for that, since devices take a
   // bounded number of pieces of work behind it. Not for a graph. Errors: as Enqueue, but that the place is given back

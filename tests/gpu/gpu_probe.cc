@@ -145,6 +145,7 @@ int Probe(const std::string& driver, int rounds) {
 }  // namespace annulus
 
 int main(int argc, char** argv) {
-  if (argc > 2 && argv[2] == std::string("take-files")) return annulus::TakeFiles(argv[1]);
+  if (argc > 3 && argv[2] == std::string("take-files"))
+    return annulus::TakeFiles(argv[1], std::strtoull(argv[3], nullptr, 10));
   return annulus::Probe(argc > 1 ? argv[1] : "libcuda.so.1", argc > 2 ? std::atoi(argv[2]) : annulus::kRounds);
 }

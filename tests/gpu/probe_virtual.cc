@@ -8,7 +8,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "collectives/cuda/mapped/cuda_mappings.h"
@@ -181,8 +180,10 @@ std::string CheckFilesOfMemory(RealDevice* device, const std::string& driver) {
   }
   int lines[2];
   if (pipe(lines) != 0) return "no pipe";
-  std::string arguments[] = {"gpu_probe", driver, "take-files"};
-  char* const list[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
+  FileSender sender;
+  if (const Status opened = sender.Open(); !opened.ok()) return opened.ToString();
+  std::string arguments[] = {"gpu_probe", driver, "take-files", std::to_string(sender.name())};
+  char* const list[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), arguments[3].data(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, lines[1], STDOUT_FILENO);
@@ -203,7 +204,7 @@ std::string CheckFilesOfMemory(RealDevice* device, const std::string& driver) {
     sent = device->cuda_domain()->Use(0, &gpu);
     if (sent.ok()) sent = pieces.Find(*gpu, memory->data(), kPieces * unit, &run);
     if (sent.ok()) sent = run->Export(&letter);
-    if (sent.ok()) sent = FilePost::Send(to, letter);
+    if (sent.ok()) sent = sender.Send(to, letter);
   }
   std::string end;
   static_cast<void>(ReadLine(lines[0], &end));
@@ -220,7 +221,7 @@ std::string CheckFilesOfMemory(RealDevice* device, const std::string& driver) {
   return "";
 }
 
-int TakeFiles(const std::string& driver_file) {
+int TakeFiles(const std::string& driver_file, uint64_t from) {
   const auto fail = [](const std::string& why) {
     std::printf("%s\n", why.c_str());
     return 1;
@@ -230,11 +231,11 @@ int TakeFiles(const std::string& driver_file) {
   const CudaDevice* gpu = nullptr;
   if (const Status used = device->cuda_domain()->Use(0, &gpu); !used.ok()) return fail(used.ToString());
   FilePost post;
-  if (const Status opened = post.Open(); !opened.ok()) return fail(opened.ToString());
+  if (const Status opened = post.Await(from); !opened.ok()) return fail(opened.ToString());
   std::printf("%" PRIu64 " %" PRIu64 "\n", post.address().name, post.address().secret);
   std::fflush(stdout);
   FileLetter letter;
-  for (int waited = 0; !post.Take(&letter); ++waited) {
+  for (int waited = 0; !post.Take(from, &letter); ++waited) {
     if (waited == kMostWaitMs) return fail("no letter came");
     poll(nullptr, 0, 1);
   }
@@ -243,9 +244,8 @@ int TakeFiles(const std::string& driver_file) {
   place.process = letter.process;
   place.files = letter.files.size();
   for (const FilePiece& piece : letter.pieces) place.bytes += piece.bytes;
-  const std::span<const FileLetter> letters(&letter, 1);
   std::byte* begin = nullptr;
-  if (const Status held = mappings.Hold(*gpu, place, letters, &begin); !held.ok()) return fail(held.ToString());
+  if (const Status held = mappings.Hold(*gpu, place, &letter, &begin); !held.ok()) return fail(held.ToString());
   size_t offset = 0;
   for (size_t piece = 0; piece < letter.pieces.size(); offset += letter.pieces[piece++].bytes) {
     uint64_t word = 0;

@@ -16,6 +16,6 @@ std::string CheckVirtualMemory(RealDevice* device);
 // That another process, this program started as TakeFiles says, reads and writes memory of which it gets descriptors.
 std::string CheckFilesOfMemory(RealDevice* device, const std::string& driver);
 // The other process: takes a letter, whose address it prints, and works on the memory. Returns the exit status.
-int TakeFiles(const std::string& driver);
+int TakeFiles(const std::string& driver, uint64_t from);
 
 }  // namespace annulus

@@ -7,23 +7,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "collectives/algorithms/two_hop/two_hop_schedule.h"
 
 namespace annulus {
 namespace {
-
-// Bytes of a rank's input and of its output.
-size_t InputBytes(const ScheduleParams& p) {
-  return p.count * p.element_bytes * (IsReduceScatter(p.kind) ? static_cast<size_t>(p.nranks) : 1);
-}
-size_t OutputBytes(const ScheduleParams& p) {
-  return p.count * p.element_bytes * (IsAllgather(p.kind) ? static_cast<size_t>(p.nranks) : 1);
-}
-
-bool IsSameDevice(const SharedPlace& a, const SharedPlace& b) {
-  return std::memcmp(a.device, b.device, sizeof a.device) == 0;
-}
 
 // A rank that sleeps while its stream works looks at it again after an eighth of the time that has passed: what it
 // notices late is little beside what it has waited for. The bounds are those of calls that wait for their stream to
@@ -77,8 +64,8 @@ SharedFold::Offer SharedFold::MakeOffer() {
   Offer offer;
   if (work_->fold != nullptr) offer.in_stream = work_->fold->agreement->Say(work_->fold->number);
   if (own_.shared == nullptr || work_->custom.scales || work_->custom.user != nullptr) return offer;
-  own_.device = own_.shared->Export(work_->input.data, InputBytes(params_), &offer.input);
-  const int other = own_.shared->Export(work_->output.data, OutputBytes(params_), &offer.output);
+  own_.device = own_.shared->Export(work_->input.data, InputBytes(), &offer.input);
+  const int other = own_.shared->Export(work_->output.data, OutputBytes(), &offer.output);
   const ReduceOp op = Reduces(params_.kind) ? work_->op : ReduceOp::kSum;
   offer.is_shared =
       own_.device >= 0 && other == own_.device && own_.shared->CanReduce(own_.device, work_->type, op) ? 1 : 0;
@@ -266,69 +253,10 @@ void SharedFold::EndFinds() {
   stage_ = Stage::kFolds;
 }
 
-bool SharedFold::SendFiles() {
-  const SharedPlace& input = own_.offer.input;
-  const SharedPlace& output = own_.offer.output;
-  const bool is_one = input.begin == output.begin && std::memcmp(input.handle, output.handle, sizeof input.handle) == 0;
-  for (int rank = 0; rank < nranks_; ++rank) {
-    const Finding& finding = ranks_.findings[static_cast<size_t>(rank)];
-    if (rank == rank_ || finding.has != Finding::Has::kLacks || (finding.lacks >> rank_ & 1) == 0) continue;
-    Status sent = own_.shared->Send(input, finding.to);
-    if (sent.ok() && !is_one) sent = own_.shared->Send(output, finding.to);
-    if (sent.ok()) continue;
-    Log(LogLevel::kInfo, rank_, "cannot pass GPU memory to rank %d: %s", rank, sent.message().c_str());
-    return false;
-  }
-  return true;
-}
-
-void SharedFold::FindFolds() {
-  folds_.chunks.clear();
-  for (int chunk = 0; chunk < nranks_; ++chunk) {
-    const SharedPlace& device = ranks_.offers[static_cast<size_t>(chunk)].input;
-    const auto shares = [&](const Offer& offer) { return IsSameDevice(offer.input, device); };
-    if (std::ranges::find_if(ranks_.offers, shares) - ranks_.offers.begin() == rank_) folds_.chunks.push_back(chunk);
-  }
-}
-
-// All inputs and outputs that this rank's folds use; for reduce-scatters and allgathers that is not everything.
-SharedFold::Finding SharedFold::FindBuffers() {
-  Finding finding{Finding::Has::kAll, 0, {}};
-  for (int rank = 0; rank < nranks_ && !folds_.chunks.empty(); ++rank) {
-    Status found = FindBuffersOf(rank);
-    if (found.would_block() && !ranks_.have_sent) {
-      finding.has = Finding::Has::kLacks;
-      finding.lacks |= uint32_t{1} << rank;
-      found = own_.shared->Await(&finding.to);
-    }
-    if (found.ok()) continue;
-    Log(LogLevel::kInfo, rank_, "cannot reach the GPU memory of rank %d: %s", rank,
-        found.would_block() ? "its descriptors did not come" : found.message().c_str());
-    return Finding();
-  }
-  return finding;
-}
-
-Status SharedFold::FindBuffersOf(int rank) {
-  const auto at = static_cast<size_t>(rank);
-  const bool is_own_chunk = std::ranges::find(folds_.chunks, rank) != folds_.chunks.end();
-  if (rank == rank_) {
-    ranks_.inputs[at] = work_->input.data;
-    ranks_.outputs[at] = work_->output.data;
-    return Status();
-  }
-  std::byte* input = nullptr;
-  if (Reduces(params_.kind) || is_own_chunk)
-    ANNULUS_RETURN_IF_ERROR(own_.shared->Import(own_.device, ranks_.offers[at].input, InputBytes(params_), &input));
-  ranks_.inputs[at] = input;
-  if (IsReduceScatter(params_.kind) && !is_own_chunk) return Status();
-  return own_.shared->Import(own_.device, ranks_.offers[at].output, OutputBytes(params_), &ranks_.outputs[at]);
-}
-
 void SharedFold::MakeFold(int chunk) {
   ScheduleParams params = params_;
   params.rank = chunk;
-  params.slice_bytes = std::max(InputBytes(params_), OutputBytes(params_)) + params.element_bytes;  // One slice.
+  params.slice_bytes = std::max(InputBytes(), OutputBytes()) + params.element_bytes;  // One slice.
   Fold& fold = folds_.of[static_cast<size_t>(chunk)];
   Step& step = fold.step;
   const bool is_there = TwoHopSchedule(params, 1).At(0, &step);

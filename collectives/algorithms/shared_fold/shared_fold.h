@@ -23,6 +23,7 @@
 #include <array>
 #include <vector>
 
+#include "base/told_reasons.h"
 #include "collectives/algorithms/one_hop/short_hop.h"
 #include "collectives/algorithms/row.h"
 #include "collectives/algorithms/shared_fold/fold_agreement.h"
@@ -140,6 +141,9 @@ class SharedFold final : public Runner {
   // Sends what others have said that they lack.
   bool SendFiles();
   void StartFinds();
+  // Bytes of a rank's input and of its output.
+  size_t InputBytes() const;
+  size_t OutputBytes() const;
   // Finds the chunks that this rank folds.
   void FindFolds();
   // Finds the buffers that they use.
@@ -175,6 +179,7 @@ class SharedFold final : public Runner {
   Ranks ranks_;
   Folds folds_;
   Program program_;
+  ToldReasons told_;
 };
 
 }  // namespace annulus

@@ -69,6 +69,7 @@ std::byte* CudaGraphCall::staging() const { return memory_ + kWordsBytes; }
 uint32_t* CudaGraphCall::for_good() const { return reinterpret_cast<uint32_t*>(memory_ + kForGoodOffset); }
 
 void CudaGraphCall::OpenForGood() { __atomic_store_n(for_good(), 1, __ATOMIC_SEQ_CST); }
+bool CudaGraphCall::IsOpenForGood() const { return __atomic_load_n(for_good(), __ATOMIC_SEQ_CST) != 0; }
 
 void CudaGraphCall::BeginAnew(std::shared_ptr<GraphBell> bell) {
   __atomic_store_n(for_good(), 0, __ATOMIC_SEQ_CST);

@@ -44,6 +44,7 @@ class CudaGraphCall final : public GraphCall {
   Status Record(cuda::Stream user, cuda::Graph graph);
 
   void OpenForGood() override;
+  bool IsOpenForGood() const override;
 
  private:
   CudaGraphCall(const CudaDevice& device, size_t bytes, std::byte* memory, std::shared_ptr<GraphBell> bell);

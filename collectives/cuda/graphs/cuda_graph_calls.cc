@@ -7,7 +7,7 @@
 namespace annulus {
 
 size_t CudaGraphCalls::Bytes() const {
-  size_t bytes = 0;
+  size_t bytes = pinning_;
   for (const Place& place : places_) bytes += place.call->memory_bytes();
   return bytes;
 }
@@ -27,6 +27,7 @@ Status CudaGraphCalls::Acquire(const CudaDevice& device, size_t bytes, size_t mo
                                const std::shared_ptr<GraphBell>& bell, CudaGraphCall** call) {
   ANNULUS_RETURN_IF_ERROR(CudaGraphCall::Check(device));
   std::vector<Place> unused;  // Freed without the lock.
+  const size_t wanted = CudaGraphCall::PinnedBytes(bytes);
   {
     const std::lock_guard<std::mutex> lock(mu_);
     if (is_open_) return Status(Code::kAborted, "the communicator has ended");
@@ -36,7 +37,6 @@ Status CudaGraphCalls::Acquire(const CudaDevice& device, size_t bytes, size_t mo
       (*call)->BeginAnew(bell);
       return Status();
     }
-    const size_t wanted = CudaGraphCall::PinnedBytes(bytes);
     if (wanted > most_bytes || Bytes() > most_bytes - wanted) {
       const auto is_used = [](const Place& place) { return place.is_used || !place.call->IsFree(); };
       const auto rest = std::stable_partition(places_.begin(), places_.end(), is_used);
@@ -47,19 +47,21 @@ Status CudaGraphCalls::Acquire(const CudaDevice& device, size_t bytes, size_t mo
       return {Code::kOutOfMemory, "a call in a graph needs " + std::to_string(wanted) +
                                       " bytes of pinned memory, more than memory_bytes (ANNULUS_MEMORY_BYTES) leaves"};
     }
+    pinning_ += wanted;
   }
   unused.clear();
   Place made;
-  ANNULUS_RETURN_IF_ERROR(CudaGraphCall::Open(device, bytes, bell, &made.call));
-  *call = made.call.get();
+  Status opened = CudaGraphCall::Open(device, bytes, bell, &made.call);
   const std::lock_guard<std::mutex> lock(mu_);
+  pinning_ -= wanted;
+  ANNULUS_RETURN_IF_ERROR(std::move(opened));
+  *call = made.call.get();
   places_.push_back(std::move(made));
   return Status();
 }
 
 Status CudaGraphCalls::Record(cuda::Stream user, cuda::Graph graph, CudaGraphCall* call) {
   const Status recorded = call->Record(user, graph);
-  if (!recorded.ok()) Recycle(call);
   const std::lock_guard<std::mutex> lock(mu_);
   if (is_open_) call->End();
   return recorded;

@@ -1,7 +1,7 @@
 // CudaGraphCalls: the calls of one communicator in CUDA graphs. Each has a place for as long as its graph lives; a
 // later capture uses it again.
 //
-// Threads: OpenAll, OpenAllNow, Recycle and MemoryBytes from any; the rest one at a time.
+// Threads: any, but Record and TakeAll one at a time.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,9 @@ class CudaGraphCalls {
   // once OpenAll was called; kOutOfMemory; as CudaGraphCall::Check and Open.
   Status Acquire(const CudaDevice& device, size_t bytes, size_t most_bytes, const std::shared_ptr<GraphBell>& bell,
                  CudaGraphCall** call);
-  // As CudaGraphCall::Record; when it fails, the place was given back.
+  // As CudaGraphCall::Record. When it fails, Recycle gives the place back.
   Status Record(cuda::Stream user, cuda::Graph graph, CudaGraphCall* call);
-  // Its graph is gone, or it is in none.
+  // Its graph is gone, or it is in none. Once for each Acquire: then it may be another's.
   void Recycle(const GraphCall* call);
   // Opens the gates of all launches to come, those of later captures too: each when its calls have ended
   // (GraphCall::End).
@@ -49,6 +49,7 @@ class CudaGraphCalls {
 
   mutable std::mutex mu_;  // Not held while the driver is called.
   bool is_open_ = false;   // All gates are.
+  size_t pinning_ = 0;     // Bytes that threads are about to pin.
   std::vector<Place> places_;
 };
 

@@ -83,30 +83,37 @@ void CudaMappings::Close(Mapping* mapping) {
 
 // What a letter says is not relied on: its sizes must add up to what the place says, and the driver maps no piece
 // beyond its end.
-Status CudaMappings::FindLetter(const SharedPlace& place, std::span<const FileLetter> letters,
-                                const FileLetter** letter) const {
-  *letter = nullptr;
-  if (place.files == 0) return Status();
-  const auto is_place = [&](const SharedPlace& each) { return IsSameAllocation(each, place); };
-  if (std::ranges::any_of(refused_, is_place))
+Status CudaMappings::CheckLetter(const SharedPlace& place, const FileLetter* letter) {
+  const auto is_place = [&](const Refused& each) { return IsSameAllocation(each.place, place); };
+  const auto refused = std::ranges::find_if(refused_, is_place);
+  if (refused != refused_.end() && !refused->retries.MayTry())
     return {Code::kUnsupported, "its descriptors could not be mapped before"};
   uint64_t run = 0;
   std::memcpy(&run, place.handle, sizeof run);
-  const auto is_it = [&](const FileLetter& each) { return each.process == place.process && each.run == run; };
-  const auto found = std::ranges::find_if(letters, is_it);
-  if (found == letters.end()) return Status::WouldBlock();
+  if (letter == nullptr || letter->process != place.process || letter->run != run) return Status::WouldBlock();
   uint64_t left = place.bytes;
-  for (const FilePiece& piece : found->pieces) {
+  for (const FilePiece& piece : letter->pieces) {
     if (piece.bytes == 0 || piece.bytes > left) return Status::Invalid("a rank's pieces of memory do not add up");
     left -= piece.bytes;
   }
-  if (left != 0 || place.files != found->pieces.size() || place.begin + place.bytes < place.begin)
+  if (left != 0 || place.files != letter->pieces.size() || place.begin + place.bytes < place.begin)
     return Status::Invalid("a rank's pieces of memory do not add up");
-  *letter = &*found;
   return Status();
 }
 
-Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, std::span<const FileLetter> letters,
+void CudaMappings::NoteOutcome(const SharedPlace& place, bool is_mapped) {
+  const auto is_place = [&](const Refused& each) { return IsSameAllocation(each.place, place); };
+  auto refused = std::ranges::find_if(refused_, is_place);
+  if (is_mapped) {
+    if (refused != refused_.end()) refused_.erase(refused);
+    return;
+  }
+  if (refused == refused_.end()) refused = refused_.insert(refused, Refused{place, {}});
+  refused->retries.Failed();
+  if (refused_.size() > kMostRefused) refused_.erase(refused_.begin());
+}
+
+Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, const FileLetter* letter,
                           std::byte** begin) {
   *begin = nullptr;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -120,8 +127,8 @@ Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, st
     *begin = found->begin;
     return Status();
   }
-  const FileLetter* letter = nullptr;
-  ANNULUS_RETURN_IF_ERROR(FindLetter(place, letters, &letter));
+  if (place.files == 0) letter = nullptr;
+  if (place.files > 0) ANNULUS_RETURN_IF_ERROR(CheckLetter(place, letter));
   Mappings fresh;  // From here to the end nothing may fail for lack of memory: others wait for what is changing.
   refused_.reserve(kMostRefused + 1);
   const auto made = fresh.insert(fresh.end(), Mapping{place, &device, nullptr, 1, ++holds_, true});
@@ -140,11 +147,8 @@ Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, st
   Erase(leaving);
   *begin = made->begin;
   made->is_changing = false;
-  if (!opened.ok()) {
-    if (letter != nullptr) refused_.push_back(place);
-    if (refused_.size() > kMostRefused) refused_.erase(refused_.begin());
-    mappings_.erase(made);
-  }
+  if (letter != nullptr) NoteOutcome(place, opened.ok());
+  if (!opened.ok()) mappings_.erase(made);
   changed_.notify_all();
   return opened;
 }

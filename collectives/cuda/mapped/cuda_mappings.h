@@ -16,12 +16,12 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/mapped/file_post.h"
+#include "collectives/cuda/mapped/retries.h"
 #include "collectives/cuda/mapped/virtual_range.h"
 #include "collectives/reduce/shared_memory.h"
 
@@ -33,11 +33,10 @@ class CudaMappings {
   CudaMappings(const CudaMappings&) = delete;
   CudaMappings& operator=(const CudaMappings&) = delete;
 
-  // Sets *begin to where `device` finds the allocation, which is then in use until Release. `letters`: what has come.
-  // Errors: kSystem of the driver; kUnsupported: the place's descriptors could not be used before; kInProgress: they
-  // have not come.
-  Status Hold(const CudaDevice& device, const SharedPlace& place, std::span<const FileLetter> letters,
-              std::byte** begin);
+  // Sets *begin to where `device` finds the allocation, which is then in use until Release. `letter`: what may
+  // have the place's descriptors; null: none. Errors: kSystem of the driver; kUnsupported: they could not be used
+  // before; kInProgress: they are needed.
+  Status Hold(const CudaDevice& device, const SharedPlace& place, const FileLetter* letter, std::byte** begin);
   // Ends one use.
   void Release(const std::byte* begin);
 
@@ -59,14 +58,21 @@ class CudaMappings {
     std::vector<FilePiece> pieces = {};
     std::unique_ptr<VirtualRange> range = {};  // Of pieces; null: by CUDA IPC.
   };
+  // A place whose descriptors could not be used.
+  struct Refused {
+    SharedPlace place;
+    Retries retries;
+  };
   using Mappings = std::list<Mapping>;
   using Leaving = std::vector<Mappings::iterator>;
 
   static Status Open(Mapping* mapping, const FileLetter* letter);
   static Status OpenFiles(Mapping* mapping, const FileLetter& letter);
   static void Close(Mapping* mapping);
-  // Finds the letter of a place; null: none is needed. Errors: as Hold. With mutex_ held.
-  Status FindLetter(const SharedPlace& place, std::span<const FileLetter> letters, const FileLetter** letter) const;
+  // Whether the letter is the one that the place needs, if it needs one. Errors: as Hold. With mutex_ held.
+  Status CheckLetter(const SharedPlace& place, const FileLetter* letter);
+  // Whether descriptors could be used. With mutex_ held, and room in refused_.
+  void NoteOutcome(const SharedPlace& place, bool is_mapped);
   // What the owner of the new mapping has replaced, and the oldest mapping if there are too many; they are to be
   // closed.
   Leaving MakeRoom(const Mapping& fresh);
@@ -75,7 +81,7 @@ class CudaMappings {
   std::mutex mutex_;                 // Not held while the driver is called.
   std::condition_variable changed_;  // Some mappings are not changing any more, or are gone.
   Mappings mappings_;
-  std::vector<SharedPlace> refused_;  // Places whose descriptors could not be used, the latest at the end.
+  std::vector<Refused> refused_;  // The latest at the end.
   uint64_t holds_ = 0;
   int queues_ = 0;
 };

@@ -15,9 +15,6 @@
 namespace annulus {
 namespace {
 
-// Letters that may wait: two from each of sixteen ranks.
-constexpr int kMostWaiting = 64;
-
 // A letter as it travels, with its first `count` pieces.
 struct Record {
   uint64_t secret = 0;
@@ -32,16 +29,28 @@ struct Attachment {
   alignas(cmsghdr) char bytes[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
 };
 
-socklen_t NameOf(const SharedAddress& address, sockaddr_un* name) {
-  *name = sockaddr_un();
-  name->sun_family = AF_UNIX;
-  // Behind a zero: in no file system.
-  const int length = std::snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "annulus-files-%016llx",
-                                   static_cast<unsigned long long>(address.name));
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
-}
+constexpr const char* kSocket = "a UNIX socket for descriptors";
 
-int NewSocket() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+// The name of a sender's socket, or of that where its letters to a post go (`to` is not 0).
+struct SocketName {
+  explicit SocketName(uint64_t from, uint64_t to = 0) {
+    name.sun_family = AF_UNIX;
+    // Behind a zero: in no file system.
+    const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "annulus-files-%016llx-%016llx",
+                                     static_cast<unsigned long long>(from), static_cast<unsigned long long>(to));
+    bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
+
+  sockaddr_un name{};
+  socklen_t bytes = 0;
+};
+
+int NewSocket() { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+Status MakeRandom(void* data, size_t bytes) {
+  return getrandom(data, bytes, 0) == static_cast<ssize_t>(bytes) ? Status() : Status::System("getrandom", errno);
+}
 
 // Adds the descriptors that came with a message.
 void AddFiles(msghdr* message, std::vector<int>* files) {
@@ -54,8 +63,8 @@ void AddFiles(msghdr* message, std::vector<int>* files) {
   }
 }
 
-// Reads what came over the connection. False: it is no letter.
-bool Read(int connection, uint64_t secret, FileLetter* letter) {
+// Reads what came to the socket. False: nothing (*has_come), or no letter.
+bool Read(int socket, uint64_t secret, FileLetter* letter, bool* has_come) {
   Record record;
   iovec part{&record, sizeof record};
   Attachment attachment;
@@ -65,8 +74,9 @@ bool Read(int connection, uint64_t secret, FileLetter* letter) {
   message.msg_control = attachment.bytes;
   message.msg_controllen = CMSG_LEN(kMostFiles * sizeof(int));
   letter->files.reserve(kMostFiles + 1);  // Before there are descriptors to be lost.
-  const ssize_t bytes = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (bytes < 0) return false;
+  const ssize_t bytes = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  *has_come = bytes >= 0;
+  if (!*has_come) return false;
   AddFiles(&message, &letter->files);
   const auto size = static_cast<size_t>(bytes);
   if (size < RecordBytes(1) || record.secret != secret || record.count == 0 || record.count > kMostFiles ||
@@ -94,43 +104,27 @@ FileLetter::~FileLetter() {
   for (const int file : files) close(file);
 }
 
-Status FilePost::Open() {
-  if (is_open()) return Status();
-  if (getrandom(&address_, sizeof address_, 0) != static_cast<ssize_t>(sizeof address_)) {
-    return Status::System("getrandom", errno);
-  }
-  socket_ = NewSocket();
-  if (socket_ < 0) return Status::System("a UNIX socket for descriptors", errno);
-  sockaddr_un name;
-  const socklen_t bytes = NameOf(address_, &name);
-  if (bind(socket_, reinterpret_cast<const sockaddr*>(&name), bytes) == 0 && listen(socket_, kMostWaiting) == 0) {
-    return Status();
-  }
-  Status status = Status::System("a UNIX socket for descriptors", errno);
-  Close();
-  return status;
+FileSender::~FileSender() {
+  if (socket_ >= 0) close(socket_);
 }
 
-void FilePost::Close() {
-  if (is_open()) close(socket_);
-  socket_ = -1;
-}
-
-bool FilePost::Take(FileLetter* letter) {
-  while (is_open()) {
-    const int connection = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (connection < 0) return false;
-    FileLetter taken;
-    const bool is_letter = Read(connection, address_.secret, &taken);
-    close(connection);
-    if (!is_letter) continue;
-    *letter = std::move(taken);
-    return true;
+Status FileSender::Open() {
+  if (socket_ >= 0) return Status();
+  ANNULUS_RETURN_IF_ERROR(MakeRandom(&name_, sizeof name_));
+  const int opened = NewSocket();
+  if (opened < 0) return Status::System(kSocket, errno);
+  const SocketName name(name_);
+  // It takes nothing that others might send there.
+  if (bind(opened, name.get(), name.bytes) != 0 || shutdown(opened, SHUT_RD) != 0) {
+    Status status = Status::System(kSocket, errno);
+    close(opened);
+    return status;
   }
-  return false;
+  socket_ = opened;
+  return Status();
 }
 
-Status FilePost::Send(const SharedAddress& to, const FileLetter& letter) {
+Status FileSender::Send(const SharedAddress& to, const FileLetter& letter) {
   Record record;
   record.secret = to.secret;
   record.process = letter.process;
@@ -138,8 +132,11 @@ Status FilePost::Send(const SharedAddress& to, const FileLetter& letter) {
   record.count = letter.pieces.size();
   std::copy(letter.pieces.begin(), letter.pieces.end(), record.pieces.begin());
   iovec part{&record, RecordBytes(record.count)};
+  SocketName name(name_, to.name);
   Attachment attachment;
   msghdr message = {};
+  message.msg_name = &name.name;
+  message.msg_namelen = name.bytes;
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = attachment.bytes;
@@ -149,15 +146,44 @@ Status FilePost::Send(const SharedAddress& to, const FileLetter& letter) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(letter.files.size() * sizeof(int));
   std::memcpy(CMSG_DATA(header), letter.files.data(), letter.files.size() * sizeof(int));
-  const int connection = NewSocket();
-  if (connection < 0) return Status::System("a UNIX socket for descriptors", errno);
-  sockaddr_un name;
-  const socklen_t bytes = NameOf(to, &name);
-  const bool is_sent = connect(connection, reinterpret_cast<const sockaddr*>(&name), bytes) == 0 &&
-                       sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(part.iov_len);
-  Status status = is_sent ? Status() : Status::System("sending descriptors over a UNIX socket", errno);
-  close(connection);
-  return status;
+  if (sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(part.iov_len)) return Status();
+  return Status::System("sending descriptors over a UNIX socket", errno);
+}
+
+Status FilePost::Await(uint64_t from) {
+  if (std::ranges::find(boxes_, from, &Box::from) != boxes_.end()) return Status();
+  if (boxes_.empty()) ANNULUS_RETURN_IF_ERROR(MakeRandom(&address_, sizeof address_));
+  boxes_.reserve(boxes_.size() + 1);
+  const int opened = NewSocket();
+  if (opened < 0) return Status::System(kSocket, errno);
+  const SocketName sender(from);
+  const SocketName own(from, address_.name);
+  // Connected before it has a name: so nobody but the sender can ever have sent anything.
+  if (connect(opened, sender.get(), sender.bytes) != 0 || bind(opened, own.get(), own.bytes) != 0) {
+    Status status = Status::System(kSocket, errno);
+    close(opened);
+    return status;
+  }
+  boxes_.push_back({from, opened});
+  return Status();
+}
+
+void FilePost::Close() {
+  for (const Box& box : boxes_) close(box.socket);
+  boxes_.clear();
+}
+
+bool FilePost::Take(uint64_t from, FileLetter* letter) {
+  const auto box = std::ranges::find(boxes_, from, &Box::from);
+  if (box == boxes_.end()) return false;
+  bool has_come = true;
+  for (int look = 0; look < kMostLooks && has_come; ++look) {
+    FileLetter taken;
+    if (!Read(box->socket, address_.secret, &taken, &has_come)) continue;
+    *letter = std::move(taken);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace annulus

@@ -3,6 +3,7 @@
 #include "tests/collectives/api/stream_user.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/collectives/harness/stream_ranks.h"
 
 namespace annulus {
 namespace {
@@ -10,21 +11,6 @@ namespace {
 using cuda::Stream;
 
 constexpr size_t kBytes = 3000;
-
-ClusterConfig Ranks(int nranks, int64_t timeout_ms = kFarTimeoutMs) {
-  LoadDriver();
-  ClusterConfig config;
-  config.nranks = nranks;
-  config.timeout_ms = timeout_ms;
-  return config;
-}
-
-annulus_status_t Verdict(const annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  EXPECT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
-  return error.status;
-}
 
 // Three calls in one stream, of which nobody asks for the outcome.
 void SubmitThree(annulus_comm_t* comm, StreamUser* user, Stream stream) {
@@ -35,14 +21,9 @@ void SubmitThree(annulus_comm_t* comm, StreamUser* user, Stream stream) {
   }
 }
 
-void ExpectNothingWrong() {
-  EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().pending == 0; }));
-  EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
-}
-
 TEST(CudaStreamFaultsTest, AnAbortOpensTheGatesOfAllRanks) {
   Tally submitted;
-  Cluster(Ranks(3)).Run([&](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(3)).Run([&](annulus_comm_t* comm, int rank) {
     StreamUser user;
     const Stream stream = user.NewStream();
     if (rank == 0) user.Hold(stream);
@@ -50,7 +31,7 @@ TEST(CudaStreamFaultsTest, AnAbortOpensTheGatesOfAllRanks) {
     submitted.Add();
     ASSERT_TRUE(submitted.WaitFor(3));
     EXPECT_TRUE(rank != 2 || annulus_comm_abort(comm, "enough") == ANNULUS_OK);
-    EXPECT_TRUE(ComesTrue([&] { return Verdict(comm) == ANNULUS_ABORTED; }));
+    EXPECT_TRUE(ComesTrue([&] { return Verdict(comm).status == ANNULUS_ABORTED; }));
     EXPECT_TRUE(rank != 0 || user.IsBusy(stream)) << "with the user's own work";
     user.LetGo();
     EXPECT_TRUE(user.Drain(stream));
@@ -61,7 +42,7 @@ TEST(CudaStreamFaultsTest, AnAbortOpensTheGatesOfAllRanks) {
 }
 
 TEST(CudaStreamFaultsTest, AnAbortOfARankAloneOpensItsGates) {
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     const Stream stream = user.NewStream();
     user.Hold(stream);
@@ -76,7 +57,7 @@ TEST(CudaStreamFaultsTest, AnAbortOfARankAloneOpensItsGates) {
 // The memory of the calls outlives the communicator until the stream has passed them.
 TEST(CudaStreamFaultsTest, DestroyReturnsWhileStreamsAreBusyAndTheyGoOn) {
   for (const bool is_held : {false, true}) {
-    Cluster(Ranks(2)).Run([&](annulus_comm_t* comm, int rank) {
+    Cluster(StreamRanks(2)).Run([&](annulus_comm_t* comm, int rank) {
       StreamUser user;
       const Stream stream = user.NewStream();
       annulus_comm_t* own = nullptr;
@@ -90,7 +71,7 @@ TEST(CudaStreamFaultsTest, DestroyReturnsWhileStreamsAreBusyAndTheyGoOn) {
     });
   }
   // The next communicator that ends frees what the last one left behind.
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     SubmitThree(comm, &user, user.NewStream());
   });
@@ -100,7 +81,7 @@ TEST(CudaStreamFaultsTest, DestroyReturnsWhileStreamsAreBusyAndTheyGoOn) {
 
 TEST(CudaStreamFaultsTest, ARankThatLeavesLosesNobodysStream) {
   Tally submitted;
-  Cluster(Ranks(2)).Run([&](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2)).Run([&](annulus_comm_t* comm, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(submitted.WaitFor(1)) << "a verdict would refuse calls that come later";
       return;
@@ -110,20 +91,20 @@ TEST(CudaStreamFaultsTest, ARankThatLeavesLosesNobodysStream) {
     SubmitThree(comm, &user, stream);
     submitted.Add();
     EXPECT_TRUE(user.Drain(stream));
-    EXPECT_EQ(Verdict(comm), ANNULUS_PEER_LOST);
+    EXPECT_EQ(Verdict(comm).status, ANNULUS_PEER_LOST);
   });
   ExpectNothingWrong();
 }
 
 TEST(CudaStreamFaultsTest, ARankWhoseStreamIsLateIsNamedAtTheDeadline) {
   constexpr int64_t kTimeoutMs = 1500;
-  Cluster(Ranks(2, kTimeoutMs)).Run([](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2, kTimeoutMs)).Run([](annulus_comm_t* comm, int rank) {
     StreamUser user;
     const Stream stream = user.NewStream();
     if (rank == 1) user.Hold(stream);
     const Nanoseconds begin = Now();
     SubmitThree(comm, &user, stream);
-    EXPECT_TRUE(ComesTrue([&] { return Verdict(comm) != ANNULUS_OK; }));
+    EXPECT_TRUE(ComesTrue([&] { return Verdict(comm).status != ANNULUS_OK; }));
     EXPECT_GE(Now() - begin, kTimeoutMs * kMillisecond * 9 / 10);
     annulus_error_t error{};
     error.struct_bytes = sizeof error;
@@ -140,7 +121,7 @@ TEST(CudaStreamFaultsTest, ARankWhoseStreamIsLateIsNamedAtTheDeadline) {
 TEST(CudaStreamFaultsTest, TheDeadlineCountsFromWhenTheStreamHasCome) {
   constexpr int64_t kTimeoutMs = 1000;
   Tally looked;
-  Cluster(Ranks(2, kTimeoutMs)).Run([&](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(2, kTimeoutMs)).Run([&](annulus_comm_t* comm, int) {
     StreamUser user;
     const Stream stream = user.NewStream();
     std::byte* const memory = user.Allocate(kBytes);
@@ -160,7 +141,7 @@ TEST(CudaStreamFaultsTest, TheDeadlineCountsFromWhenTheStreamHasCome) {
 }
 
 TEST(CudaStreamFaultsTest, ACallThatTheDriverRefusesDoesNothing) {
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     const Stream stream = user.NewStream();
     SubmitThree(comm, &user, stream);
@@ -178,13 +159,13 @@ TEST(CudaStreamFaultsTest, ACallThatTheDriverRefusesDoesNothing) {
     EXPECT_TRUE(user.Drain(stream));
     SubmitThree(comm, &user, stream);
     EXPECT_TRUE(user.Drain(stream));
-    EXPECT_EQ(Verdict(comm), ANNULUS_OK);
+    EXPECT_EQ(Verdict(comm).status, ANNULUS_OK);
   });
   ExpectNothingWrong();
 }
 
 TEST(CudaStreamFaultsTest, AGpuThatCannotWriteWordsIsRefusedBeforeAnythingIsEnqueued) {
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     const Stream stream = user.NewStream();
     std::byte* const memory = user.Allocate(kBytes);
@@ -216,7 +197,7 @@ int32_t SubmitInside(const void*, const void*, void*, size_t, annulus_type_t, vo
 }
 
 TEST(CudaStreamFaultsTest, AReductionFunctionIsRefusedThoughAnotherThreadWaitsForAPlace) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(2)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     Reentrant all;
     all.comm = comm;
@@ -246,7 +227,7 @@ TEST(CudaStreamFaultsTest, AReductionFunctionIsRefusedThoughAnotherThreadWaitsFo
 
 // Memory could not be pinned behind the gates of calls that are under way.
 TEST(CudaStreamFaultsTest, FreePlacesGrowWithTheFirstOneThatMust) {
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     constexpr size_t kLarge = 200'000;
     StreamUser user;
     const Stream stream = user.NewStream();
@@ -280,7 +261,7 @@ TEST(CudaStreamFaultsTest, PinnedMemoryIsCountedBoundedAndUsedAgain) {
     EXPECT_EQ(annulus_comm_memory(comm, &memory), ANNULUS_OK);
     return memory.staging;
   };
-  ClusterConfig config = Ranks(1);
+  ClusterConfig config = StreamRanks(1);
   config.memory_bytes = 64 << 20;
   Cluster(config).Run([&](annulus_comm_t* comm, int) {
     constexpr size_t kLarge = 3 << 20;
@@ -307,7 +288,7 @@ TEST(CudaStreamFaultsTest, PinnedMemoryIsCountedBoundedAndUsedAgain) {
 
 // Drivers load kernels lazily, and lock everybody out until the GPU has done all its work.
 TEST(CudaStreamFaultsTest, NobodyCallsTheDriverWhileACallIsUnderWay) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2)).Run([](annulus_comm_t* comm, int rank) {
     StreamUser user;
     const Stream stream = user.NewStream();
     if (rank == 0) user.Hold(stream);
@@ -326,7 +307,7 @@ TEST(CudaStreamFaultsTest, NobodyCallsTheDriverWhileACallIsUnderWay) {
 
 // As when the program exits.
 TEST(CudaStreamFaultsTest, TheEndOfTheProcessOpensAllGates) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2)).Run([](annulus_comm_t* comm, int rank) {
     static Tally drained;
     StreamUser user;
     const Stream stream = user.NewStream();

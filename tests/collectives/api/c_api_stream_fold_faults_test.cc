@@ -7,6 +7,7 @@
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_folds.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/collectives/harness/stream_ranks.h"
 #include "tests/soak/rounds.h"
 
 namespace annulus {
@@ -45,13 +46,6 @@ class StreamFoldFaultsTest : public testing::Test {
  private:
   size_t before_ = 0;
 };
-
-annulus_error_t Verdict(const annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  EXPECT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
-  return error;
-}
 
 void SubmitThree(annulus_comm_t* comm, StreamUser* user, Stream stream) {
   std::byte* const memory = user->Allocate(kBytes);

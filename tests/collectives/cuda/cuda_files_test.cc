@@ -1,144 +1,24 @@
-// Descriptors of GPUs' memory on their way to another process: letters that are none, and what a peer may say of them
-// that is not so.
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+// Memory of GPUs by descriptors: what a peer may say of it that is not so, and what becomes of what could not be sent,
+// did not come or could not be mapped.
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "collectives/cuda/mapped/cuda_mappings.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/file_post.h"
+#include "collectives/cuda/mapped/retries.h"
+#include "collectives/reduce/shared_memory.h"
 #include "tests/collectives/cuda/cuda_fixture.h"
+#include "tests/collectives/cuda/open_files.h"
 #include "tests/cuda/mapped_memory.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kPiece = size_t{64} << 10;  // The stand-in's granularity.
-
-// Descriptors that this process has.
-int OpenFiles() {
-  int count = 0;
-  for (int file = 0; file < 1024; ++file) count += fcntl(file, F_GETFD) >= 0 ? 1 : 0;
-  return count;
-}
-
-// A letter as it travels: head, then pieces.
-struct Raw {
-  uint64_t secret = 0;
-  uint64_t process = 7;
-  uint64_t run = 8;
-  uint64_t count = 1;
-  FilePiece pieces[kMostFiles + 1] = {};
-};
-
-// Sends so many bytes of it, and descriptors.
-void SendRaw(const SharedAddress& to, const Raw& raw, size_t bytes, size_t files) {
-  const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "annulus-files-%016llx",
-                                   static_cast<unsigned long long>(to.name));
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
-  ASSERT_EQ(connect(connection, reinterpret_cast<const sockaddr*>(&name), size), 0);
-  iovec part{const_cast<Raw*>(&raw), bytes};
-  std::vector<int> numbers(files, 0);
-  alignas(cmsghdr) char attachment[CMSG_SPACE(200 * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (files > 0) {
-    message.msg_control = attachment;
-    message.msg_controllen = CMSG_SPACE(files * sizeof(int));
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(files * sizeof(int));
-    std::memcpy(CMSG_DATA(header), numbers.data(), files * sizeof(int));
-  }
-  ASSERT_EQ(sendmsg(connection, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
-  close(connection);
-}
-
-constexpr size_t BytesOf(size_t pieces) { return offsetof(Raw, pieces) + pieces * sizeof(FilePiece); }
-
-TEST(FilePostTest, ALetterComesAsItWasSent) {
-  const int before = OpenFiles();
-  {
-    FilePost post;
-    ASSERT_TRUE(post.Open().ok());
-    FileLetter sent;
-    sent.process = 1;
-    sent.run = 2;
-    for (size_t i = 0; i < kMostFiles; ++i) {
-      sent.pieces.push_back({i + 1, i + 2});
-      sent.files.push_back(dup(0));
-    }
-    ASSERT_TRUE(FilePost::Send(post.address(), sent).ok());
-    FileLetter came;
-    ASSERT_TRUE(post.Take(&came));
-    EXPECT_EQ(came.process, 1U);
-    EXPECT_EQ(came.run, 2U);
-    ASSERT_EQ(came.pieces.size(), kMostFiles);
-    ASSERT_EQ(came.files.size(), kMostFiles);
-    EXPECT_EQ(came.pieces[63].bytes, 64U);
-    EXPECT_EQ(came.pieces[63].id, 65U);
-    EXPECT_NE(fcntl(came.files[63], F_GETFD) & FD_CLOEXEC, 0);
-    EXPECT_FALSE(post.Take(&came));
-    // Nobody takes this one.
-    EXPECT_TRUE(FilePost::Send(post.address(), sent).ok());
-  }
-  EXPECT_EQ(OpenFiles(), before);
-}
-
-TEST(FilePostTest, WhatIsNoLetterIsThrownAway) {
-  FilePost post;
-  ASSERT_TRUE(post.Open().ok());
-  const int before = OpenFiles();
-  Raw good;
-  good.secret = post.address().secret;
-  Raw guessed = good;
-  ++guessed.secret;
-  SendRaw(post.address(), guessed, BytesOf(1), 1);
-  for (const uint64_t count : {uint64_t{0}, uint64_t{2}, uint64_t{kMostFiles + 1}, UINT64_MAX, UINT64_MAX / 16}) {
-    Raw wrong = good;
-    wrong.count = count;
-    SendRaw(post.address(), wrong, BytesOf(1), 1);
-  }
-  Raw many = good;
-  many.count = kMostFiles + 1;
-  SendRaw(post.address(), many, BytesOf(kMostFiles + 1), kMostFiles + 1);
-  SendRaw(post.address(), good, BytesOf(1), 0);
-  SendRaw(post.address(), good, BytesOf(1), 2);
-  SendRaw(post.address(), good, BytesOf(1), 200);
-  SendRaw(post.address(), good, BytesOf(1) - 1, 1);
-  SendRaw(post.address(), good, BytesOf(2), 1);
-  SendRaw(post.address(), good, 1, 1);
-  SendRaw(post.address(), good, BytesOf(1), 1);
-  FileLetter letter;
-  ASSERT_TRUE(post.Take(&letter));
-  EXPECT_EQ(letter.run, 8U);
-  EXPECT_FALSE(post.Take(&letter));
-  letter = FileLetter();
-  EXPECT_EQ(OpenFiles(), before);
-}
-
-TEST(FilePostTest, NobodyIsThere) {
-  FilePost post;
-  ASSERT_TRUE(post.Open().ok());
-  const SharedAddress address = post.address();
-  post.Close();
-  FileLetter letter;
-  letter.pieces.push_back({1, 1});
-  letter.files.push_back(dup(0));
-  EXPECT_EQ(FilePost::Send(address, letter).code(), Code::kSystem);
-}
 
 // What this process has exported, as if another had.
 class CudaFilesTest : public CudaFixture {
@@ -152,6 +32,7 @@ class CudaFilesTest : public CudaFixture {
   }
   void TearDown() override {
     mappings_.Leave();
+    queue_.reset();
     cuda_->pieces().Clear();
     memory_.reset();
     EXPECT_EQ(fake_->Counts().handles, 0);
@@ -170,12 +51,9 @@ class CudaFilesTest : public CudaFixture {
     place->bytes = run->bytes();
     place->files = letter->files.size();
   }
-  Status Hold(const SharedPlace& place, FileLetter* letter) {
-    std::vector<FileLetter> letters;
-    letters.push_back(std::move(*letter));
+  Status Hold(const SharedPlace& place, const FileLetter* letter) {
     std::byte* found = nullptr;
-    const Status status = mappings_.Hold(*gpu_, place, letters, &found);
-    *letter = std::move(letters.front());
+    const Status status = mappings_.Hold(*gpu_, place, letter, &found);
     if (status.ok()) mappings_.Release(found);
     return status;
   }
@@ -242,6 +120,104 @@ TEST_F(CudaFilesTest, WithoutItsLetterAPlaceWaits) {
   --letter.process;
   ++letter.run;
   EXPECT_TRUE(Hold(place, &letter).would_block());
+}
+
+TEST_F(CudaFilesTest, WhatCouldNotBeMappedIsTriedAgainLater) {
+  SharedPlace place;
+  FileLetter letter;
+  Export(kPiece, &place, &letter);
+  fake_->Fail("cuMemImportFromShareableHandle", cuda::Result::kOutOfMemory, 0);
+  EXPECT_EQ(Hold(place, &letter).code(), Code::kOutOfMemory);
+  for (int i = 0; i < Retries::kFirstPause; ++i) EXPECT_EQ(Hold(place, nullptr).code(), Code::kUnsupported);
+  EXPECT_TRUE(Hold(place, nullptr).would_block());
+  EXPECT_TRUE(Hold(place, &letter).ok());
+}
+
+TEST_F(CudaFilesTest, WhatCouldNotBeSentIsOfferedAgainLater) {
+  SharedMemory* const shared = queue_->shared();
+  SharedPlace place;
+  const auto offers = [&] { return shared->Export(memory_->data(), kPiece, &place) == 0; };
+  ASSERT_TRUE(offers());
+  for (int pause = Retries::kFirstPause; pause < 100; pause *= 2) {
+    EXPECT_EQ(shared->Send(place, {1, 2}).code(), Code::kSystem) << "nobody is there";
+    for (int i = 0; i < pause; ++i) EXPECT_FALSE(offers());
+    ASSERT_TRUE(offers());
+  }
+  FilePost post;
+  FileLetter letter;
+  ASSERT_TRUE(post.Await(place.from).ok());
+  ASSERT_TRUE(shared->Send(place, post.address()).ok());
+  EXPECT_TRUE(post.Take(place.from, &letter));
+  // What others have got is offered, whatever becomes of letters with other memory.
+  SharedPlace other;
+  ASSERT_EQ(shared->Export(memory_->data(), 2 * kPiece, &other), 0);
+  EXPECT_EQ(shared->Send(other, {1, 2}).code(), Code::kSystem);
+  EXPECT_EQ(shared->Export(memory_->data(), 2 * kPiece, &other), -1);
+  EXPECT_TRUE(offers());
+}
+
+TEST_F(CudaFilesTest, WhatTheDriverGaveNoDescriptorsOfIsOfferedAgainLater) {
+  SharedMemory* const shared = queue_->shared();
+  SharedPlace place;
+  SharedPlace other;
+  ASSERT_EQ(shared->Export(memory_->data(), kPiece, &place), 0);
+  fake_->Fail("cuMemExportToShareableHandle", cuda::Result::kNotSupported, 0);
+  EXPECT_FALSE(shared->Send(place, {1, 2}).ok());
+  for (int i = 0; i < Retries::kFirstPause; ++i) {
+    EXPECT_EQ(shared->Export(memory_->data(), kPiece, &place), -1);
+    EXPECT_EQ(shared->Export(memory_->data(), 2 * kPiece, &other), 0);
+  }
+  EXPECT_EQ(shared->Export(memory_->data(), kPiece, &place), 0);
+}
+
+TEST_F(CudaFilesTest, WhatDidNotComeIsAskedForAgainLater) {
+  SharedMemory* const shared = queue_->shared();
+  SharedPlace place;
+  FileLetter letter;
+  FileSender sender;
+  ASSERT_TRUE(sender.Open().ok());
+  Export(kPiece, &place, &letter);
+  place.from = sender.name();
+  std::byte* found = nullptr;
+  SharedAddress to;
+  const auto import = [&] { return shared->Import(0, place, kPiece, &found); };
+  for (int pause = Retries::kFirstPause; pause < 100; pause *= 2) {
+    EXPECT_TRUE(import().would_block());
+    ASSERT_TRUE(shared->Await(&to).ok());
+    EXPECT_TRUE(import().would_block());
+    EXPECT_TRUE(import().would_block());
+    shared->Release();
+    for (int i = 0; i < pause; ++i) EXPECT_EQ(import().code(), Code::kUnsupported);
+    shared->Release();
+  }
+  EXPECT_TRUE(import().would_block());
+  ASSERT_TRUE(shared->Await(&to).ok());
+  ASSERT_TRUE(sender.Send(to, letter).ok());
+  EXPECT_TRUE(import().ok());
+  shared->Release();
+}
+
+TEST_F(CudaFilesTest, LettersAreMappedOneByOne) {
+  SharedMemory* const shared = queue_->shared();
+  SharedPlace places[3];
+  FileSender sender;
+  ASSERT_TRUE(sender.Open().ok());
+  std::byte* found = nullptr;
+  SharedAddress to;
+  for (size_t i = 0; i < 3; ++i) {
+    FileLetter letter;
+    Export((i + 1) * kPiece, &places[i], &letter);
+    places[i].from = sender.name();
+    EXPECT_TRUE(i == 2 || shared->Import(0, places[i], kPiece, &found).would_block());
+    ASSERT_TRUE(i == 2 || shared->Await(&to).ok());
+    ASSERT_TRUE(sender.Send(to, letter).ok());
+  }
+  const int64_t before = OpenFiles() - fake_->Counts().handles;  // The stand-in keeps one for each.
+  EXPECT_TRUE(shared->Import(0, places[0], kPiece, &found).ok());
+  EXPECT_EQ(OpenFiles() - fake_->Counts().handles, before);
+  EXPECT_EQ(fake_->Counts().imports, 3) << "what is needed of the three letters";
+  EXPECT_TRUE(shared->Import(0, places[1], kPiece, &found).ok());
+  shared->Release();
 }
 
 TEST_F(CudaFilesTest, OnlyWhatChangedIsClosed) {

@@ -245,7 +245,7 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatFindsOrMapsPieces) {
   std::memcpy(place.handle, &letter.run, sizeof letter.run);
   const auto maps = [&] {
     std::byte* begin = nullptr;
-    EXPECT_TRUE(domain()->mappings().Hold(*device, place, {&letter, 1}, &begin).ok());
+    EXPECT_TRUE(domain()->mappings().Hold(*device, place, &letter, &begin).ok());
     domain()->mappings().Release(begin);
   };
   WhileLockedOut(maps, [this] {

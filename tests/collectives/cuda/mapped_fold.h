@@ -5,7 +5,6 @@
 #pragma once
 
 #include <annulus.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -21,6 +20,7 @@
 
 #include "base/check.h"
 #include "cuda_kernels/driver/driver.h"
+#include "tests/collectives/cuda/open_files.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/cuda/fake_driver/fake_control.h"
 #include "tests/cuda/mapped_memory.h"
@@ -28,15 +28,6 @@
 namespace annulus {
 
 constexpr const char* kDriverFile = "tests/cuda/fake_driver/libcuda.so.1";
-
-// Descriptors that this process has.
-inline int OpenFiles() {
-  DIR* const folder = opendir("/proc/self/fd");
-  int count = 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
 
 enum class FoldKind { kAllreduce, kReduceScatter, kAllgather };
 

@@ -1,9 +1,14 @@
 // Failures of communicators whose calls are in CUDA graphs: whatever happens, every stream goes on, launches after the
 // end too, and what graphs had is used again.
+#include <string>
+#include <thread>
+
 #include "collectives/api/process_state.h"
+#include "tests/collectives/graphs/graph_sums.h"
 #include "tests/collectives/graphs/user_graph.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/collectives/harness/stream_ranks.h"
 #include "tests/soak/rounds.h"
 
 namespace annulus {
@@ -11,22 +16,7 @@ namespace {
 
 using cuda::Stream;
 
-constexpr size_t kBytes = 3000;
-
-ClusterConfig Ranks(int nranks, int64_t timeout_ms = kFarTimeoutMs) {
-  LoadDriver();
-  ClusterConfig config;
-  config.nranks = nranks;
-  config.timeout_ms = timeout_ms;
-  return config;
-}
-
-annulus_error_t Verdict(const annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  EXPECT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
-  return error;
-}
+constexpr size_t kBytes = Sums::kBytes;
 
 annulus_memory_t Memory(annulus_comm_t* comm) {
   annulus_memory_t memory{};
@@ -36,33 +26,10 @@ annulus_memory_t Memory(annulus_comm_t* comm) {
 }
 uint64_t Staging(annulus_comm_t* comm) { return Memory(comm).staging; }
 
-void ExpectNothingWrong() {
-  EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().pending == 0; }));
-  EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
-}
-
-// A graph with `calls` sums of one buffer.
-struct Sums {
-  Sums(annulus_comm_t* comm, StreamUser* user, int calls = 2, size_t bytes = kBytes)
-      : stream(user->NewStream()), memory(user->Allocate(bytes)), graph(stream, [&] {
-          for (int i = 0; i < calls; ++i) {
-            EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, bytes), ANNULUS_OK)
-                << LastMessage();
-          }
-        }) {
-    user->Fill(stream, memory, 1, bytes);
-  }
-  void Launch() { graph.Launch(stream); }
-
-  const Stream stream;
-  std::byte* const memory;
-  UserGraph graph;
-};
-
 TEST(CudaGraphFaultsTest, ALaunchTooManyIsToldByTheDeadlineAndBlocksNoStream) {
   constexpr int64_t kTimeoutMs = 1500;
   static Tally ended;
-  Cluster(Ranks(2, kTimeoutMs)).Run([](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2, kTimeoutMs)).Run([](annulus_comm_t* comm, int rank) {
     StreamUser user;
     Sums sums(comm, &user);
     for (int i = 0; i < (rank == 0 ? 4 : 3); ++i) sums.Launch();
@@ -80,7 +47,7 @@ TEST(CudaGraphFaultsTest, ALaunchTooManyIsToldByTheDeadlineAndBlocksNoStream) {
 
 TEST(CudaGraphFaultsTest, ALaunchWhereTheOthersMakeAnotherCallIsAMismatch) {
   static Tally ended;
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2)).Run([](annulus_comm_t* comm, int rank) {
     StreamUser user;
     Sums sums(comm, &user);
     sums.Launch();
@@ -103,7 +70,7 @@ TEST(CudaGraphFaultsTest, ALaunchWhereTheOthersMakeAnotherCallIsAMismatch) {
 
 TEST(CudaGraphFaultsTest, AnAbortOpensTheGatesOfAllRanksForGood) {
   Tally launched;
-  Cluster(Ranks(3)).Run([&](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(3)).Run([&](annulus_comm_t* comm, int rank) {
     StreamUser user;
     Sums sums(comm, &user);
     if (rank != 2) sums.Launch();
@@ -124,7 +91,7 @@ TEST(CudaGraphFaultsTest, AnAbortOpensTheGatesOfAllRanksForGood) {
 }
 
 TEST(CudaGraphFaultsTest, AnAbortOfARankAloneOpensItsGatesForGood) {
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     Sums sums(comm, &user);
     user.Hold(sums.stream);
@@ -139,7 +106,7 @@ TEST(CudaGraphFaultsTest, AnAbortOfARankAloneOpensItsGatesForGood) {
 
 TEST(CudaGraphFaultsTest, AGraphOutlivesItsCommunicator) {
   for (const bool is_held : {false, true}) {
-    Cluster(Ranks(2)).Run([&](annulus_comm_t* comm, int rank) {
+    Cluster(StreamRanks(2)).Run([&](annulus_comm_t* comm, int rank) {
       StreamUser user;
       annulus_comm_t* own = nullptr;
       ASSERT_EQ(annulus_comm_dup(comm, &own), ANNULUS_OK);
@@ -156,7 +123,7 @@ TEST(CudaGraphFaultsTest, AGraphOutlivesItsCommunicator) {
   }
   // The next communicator that ends frees what graphs had.
   EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().user_objects == 0; }));
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     Sums sums(comm, &user);
     sums.Launch();
@@ -168,7 +135,7 @@ TEST(CudaGraphFaultsTest, AGraphOutlivesItsCommunicator) {
 
 TEST(CudaGraphFaultsTest, ARankThatLeavesLosesNobodysStream) {
   Tally launched;
-  Cluster(Ranks(2)).Run([&](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2)).Run([&](annulus_comm_t* comm, int rank) {
     StreamUser user;
     Sums sums(comm, &user);
     if (rank == 1) {
@@ -189,7 +156,7 @@ TEST(CudaGraphFaultsTest, ARankThatLeavesLosesNobodysStream) {
 TEST(CudaGraphFaultsTest, TheDeadlineCountsFromWhenTheLaunchHasCome) {
   constexpr int64_t kTimeoutMs = 1000;
   Tally waited;
-  Cluster(Ranks(2, kTimeoutMs)).Run([&](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(2, kTimeoutMs)).Run([&](annulus_comm_t* comm, int) {
     StreamUser user;
     Sums sums(comm, &user);
     user.Hold(sums.stream);
@@ -206,7 +173,7 @@ TEST(CudaGraphFaultsTest, TheDeadlineCountsFromWhenTheLaunchHasCome) {
 }
 
 TEST(CudaGraphFaultsTest, WhatGraphsHadIsUsedAgain) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(2)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     const uint64_t before = Memory(comm).requests;
     uint64_t warm = 0;
@@ -234,7 +201,7 @@ TEST(CudaGraphFaultsTest, WhatGraphsHadIsUsedAgain) {
 }
 
 TEST(CudaGraphFaultsTest, PinnedMemoryIsCountedAndBounded) {
-  ClusterConfig config = Ranks(1);
+  ClusterConfig config = StreamRanks(1);
   config.memory_bytes = 64 << 20;
   Cluster(config).Run([&](annulus_comm_t* comm, int) {
     constexpr size_t kLarge = 3 << 20;
@@ -259,7 +226,7 @@ TEST(CudaGraphFaultsTest, PinnedMemoryIsCountedAndBounded) {
 
 // Not every error ends a capture: what the graph has then must not wait for ranks that know nothing of it.
 TEST(CudaGraphFaultsTest, ACallThatTheDriverRefusesBlocksNoLaunch) {
-  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+  Cluster(StreamRanks(1)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
     Sums sums(comm, &user);
     std::byte* const memory = user.Allocate(kBytes);
@@ -289,7 +256,7 @@ TEST(CudaGraphFaultsTest, ACallThatTheDriverRefusesBlocksNoLaunch) {
 
 // Drivers load kernels lazily, and lock everybody out until the GPU has done all its work.
 TEST(CudaGraphFaultsTest, NobodyCallsTheDriverWhileALaunchIsUnderWay) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2)).Run([](annulus_comm_t* comm, int rank) {
     StreamUser user;
     Sums sums(comm, &user);
     if (rank == 0) user.Hold(sums.stream);
@@ -312,7 +279,7 @@ TEST(CudaGraphFaultsTest, NobodyCallsTheDriverWhileALaunchIsUnderWay) {
 
 // As when the program exits.
 TEST(CudaGraphFaultsTest, TheEndOfTheProcessOpensAllGatesForGood) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+  Cluster(StreamRanks(2)).Run([](annulus_comm_t* comm, int rank) {
     static Tally captured;
     static Tally drained;
     StreamUser user;

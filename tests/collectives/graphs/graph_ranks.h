@@ -7,6 +7,7 @@
 
 #include "tests/collectives/graphs/user_graph.h"
 #include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/stream_ranks.h"
 
 namespace annulus::graphs {
 
@@ -14,19 +15,12 @@ inline constexpr size_t kBytes = 3000;  // A multiple of every number of ranks h
 inline constexpr int kRanks = 3;
 
 inline ClusterConfig Ranks(int nranks = kRanks, const char* transport = "shm") {
-  LoadDriver();
-  ClusterConfig config;
-  config.nranks = nranks;
+  ClusterConfig config = StreamRanks(nranks);
   config.transport = transport;
   return config;
 }
 
 inline std::vector<int> Bytes(int value, size_t bytes = kBytes) { return std::vector<int>(bytes, value % 256); }
-
-inline void ExpectNothingWrong() {
-  EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().pending == 0; }));
-  EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
-}
 
 // Nothing is left of communicators and graphs that are gone. Places of graphs go with the next communicator that ends.
 inline void ExpectNothingLeft() {

@@ -37,6 +37,7 @@ class UserGraph {
   UserGraph(const UserGraph&) = delete;
   UserGraph& operator=(const UserGraph&) = delete;
 
+  cuda::Graph graph() const { return graph_; }
   void Launch(cuda::Stream stream) { EXPECT_EQ(Graphs().GraphLaunch(exec_, stream), cuda::Result::kSuccess); }
   void Destroy() {
     if (graph_ == nullptr) return;
