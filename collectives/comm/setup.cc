@@ -127,7 +127,7 @@ void Setup::TellMachine() const {
     text = "GPU " + std::to_string(machine_.gpu) + " at " + machine_.gpu_address + " (" + machine_.gpu_name + ")" +
            (text.empty() ? "" : ", ") + text;
   }
-  if (!text.empty()) Log(LogLevel::kInfo, rank(), "uses of this host: %s", text.c_str());
+  if (!text.empty()) Log(LogLevel::kInfo, rank(), "uses %s", text.c_str());
 }
 
 Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {

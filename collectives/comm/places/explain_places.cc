@@ -21,7 +21,7 @@ struct Told {
   std::array<char, 64> host{};
   std::array<char, 32> gpu_address{};
   std::array<char, 64> gpu_name{};
-  std::array<char, 504> devices{};
+  std::array<char, 1016> devices{};
   int32_t gpu = -1;        // Number of its GPU; -1: none.
   int32_t numa_node = -1;  // Of its CPUs; -1: several, or not known.
 };
