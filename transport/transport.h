@@ -259,6 +259,10 @@ struct TransportConfig {
   // outlives the endpoints. Null: there is no device.
   SlotMemory* slot_memory = nullptr;
   Reactor* reactor = nullptr;
+  // Address on PCI of the GPU that the rank uses, "0000:17:00.0", near which network devices are best; "": none.
+  std::string gpu;
+  // The rank's place in its host's order, by which ranks share out devices that are equally good for them.
+  int turn = 0;
   // Whether the owner goes on for links that are Continuable, where settings and peer want it too.
   bool continues = false;
 };
@@ -296,6 +300,10 @@ class Transport {
 
   // Starts listening, and returns the address that peers pass to Connect. At most 256 bytes.
   virtual Status LocalAddress(std::string* address) = 0;
+
+  // For people: the devices of this machine that links will use, and how near they are; "" where the system chooses.
+  // Since LocalAddress.
+  virtual std::string Devices() const { return ""; }
 
   // Establishes all links at once, authenticated both ways, and stops listening. Both ends must call it; the higher
   // rank dials, the lower accepts. Strangers, slow clients and broken hellos are dropped, logged once, and do not delay

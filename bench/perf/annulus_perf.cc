@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include "bench/perf/perf_explain.h"
 #include "bench/perf/perf_gpu.h"
@@ -16,6 +17,7 @@
 #include "bench/perf/perf_options.h"
 #include "bench/perf/perf_report.h"
 #include "bench/perf/perf_sweep.h"
+#include "cuda_kernels/driver/driver.h"
 
 namespace annulus::perf {
 namespace {
@@ -81,7 +83,12 @@ int Run(Options options, const annulus_config_t& config, int rank) {
     if (const Status status = Gpu::Open(kDriver, options.device, &gpu); !status.ok()) return Fail(rank, status);
   }
   std::unique_ptr<Group> group;
-  if (const Status status = Group::Join(config, &group); !status.ok()) return Fail(rank, status);
+  {
+    // A communicator takes network devices near the GPU that its thread uses.
+    std::optional<cuda::ScopedContext> scope;
+    if (gpu != nullptr) scope.emplace(gpu->driver(), gpu->context());
+    if (const Status status = Group::Join(config, &group); !status.ok()) return Fail(rank, status);
+  }
   if (options.root >= group->size()) {
     if (group->rank() == 0) {
       std::cerr << "annulus-perf: -r: there is no rank " << options.root << ", only 0 to " << group->size() - 1 << "\n";

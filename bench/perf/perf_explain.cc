@@ -1,9 +1,11 @@
 #include "bench/perf/perf_explain.h"
 
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "collectives/comm/explain.h"
+#include "collectives/comm/places/explain_places.h"
 #include "collectives/core/options.h"
 #include "transport/select/select.h"
 
@@ -46,9 +48,11 @@ void ExplainCalls(const Options& options, const ExplainInput& input, std::ostrea
 
 Status ExplainGroup(const Options& options, Group& group, std::ostream& out) {
   ANNULUS_RETURN_IF_ERROR(UseLinks(group));
+  std::string places;
+  ANNULUS_RETURN_IF_ERROR(ExplainPlaces(group.comm(), &places));
   if (group.rank() == 0) {
     const ExplainInput input = ExplainInputOf(group.comm());
-    out << ExplainJob(input) << ExplainLinks(group.comm());
+    out << ExplainJob(input) << places << ExplainLinks(group.comm());
     ExplainCalls(options, input, out);
   }
   return group.Barrier();  // Nobody leaves while rank 0 looks at its links.

@@ -115,8 +115,8 @@ Status Understand(const Words& words, Options* options) {
   }
   if (options->device >= 0 && words.local_register != 0)
     return Status::Invalid("-R: registered memory is host memory; it does not go with --device");
-  if (options->device >= 0 && options->explain)
-    return Status::Invalid("--device: does not go with --explain, which has no buffers");
+  if (options->device >= 0 && options->ranks > 0)
+    return Status::Invalid("--device: does not go with --ranks, since ranks that need not exist have no GPU");
   options->check = words.check != 0;
   options->limit = words.limit != 0;
   options->local_register = words.local_register != 0;

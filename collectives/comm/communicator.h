@@ -74,7 +74,8 @@ class Communicator {
   MemoryUse Memory() const;
   const Membership& membership() const { return setup_->membership(); }
   // Address of this host as its peers reach it. Empty when there are no peers.
-  const std::string& local_host() const { return setup_->local_host(); }
+  const std::string& local_host() const { return machine().local_host; }
+  const MachineUse& machine() const { return setup_->machine(); }
   uint64_t job() const { return setup_->job(); }
   // Number of splits so far, this one included.
   uint32_t CountSplit() { return ++splits_; }

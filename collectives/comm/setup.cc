@@ -15,6 +15,7 @@
 #include "collectives/membership/local_host.h"
 #include "collectives/observe/verdict_note.h"
 #include "collectives/reduce/memory_domains.h"
+#include "transport/memory/device_exports.h"
 #include "transport/pulse.h"
 #include "transport/security/door.h"
 
@@ -81,6 +82,7 @@ Status Setup::Establish(const Options& options, const Membership& membership, co
   ANNULUS_RETURN_IF_ERROR(
       FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), possible, &result->plan_));
   result->OpenTelemetry();
+  result->FindGpu();
   if (membership.nranks() > 1) {
     const auto meet = [&] { return result->Meet(patience.give_up, deadline); };
     ANNULUS_RETURN_IF_ERROR(NamingThisRank(result->rank(), meet));
@@ -105,11 +107,36 @@ void Setup::OpenTelemetry() {
   if (membership_.epoch() == 0) telemetry_.ClaimBoard(WatchVariable(), rank(), nranks());
 }
 
+// A communicator may be split from another by a thread that uses no GPU. Nothing is allocated, and no GPU taken up.
+void Setup::FindGpu() {
+  const bool is_given = options_.local_rank >= 0;
+  const bool has_parent = options_.parent_turn >= 0;
+  machine_.turn = has_parent ? options_.parent_turn : is_given ? static_cast<int>(options_.local_rank) : rank();
+  const DeviceExports* const devices = resources_.domains != nullptr ? resources_.domains->exports() : nullptr;
+  if (devices == nullptr) return;
+  machine_.gpu = options_.device >= 0 ? static_cast<int>(options_.device) : devices->CurrentDevice();
+  if (machine_.gpu < 0) machine_.gpu = options_.parent_gpu;
+  if (machine_.gpu < 0) return;
+  machine_.gpu_address = devices->PciAddress(machine_.gpu);
+  machine_.gpu_name = devices->Name(machine_.gpu);
+}
+
+void Setup::TellMachine() const {
+  std::string text = machine_.devices;
+  if (machine_.gpu >= 0) {
+    text = "GPU " + std::to_string(machine_.gpu) + " at " + machine_.gpu_address + " (" + machine_.gpu_name + ")" +
+           (text.empty() ? "" : ", ") + text;
+  }
+  if (!text.empty()) Log(LogLevel::kInfo, rank(), "uses %s", text.c_str());
+}
+
 Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
-  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &local_host_));
+  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &machine_.local_host));
   Meeting meeting(options_, membership_, plan_);
   TransportSet::Offer offer;
   ANNULUS_RETURN_IF_ERROR(transports_.Listen(MakeTransportConfig(), &offer));
+  machine_.devices = std::move(offer.devices);
+  TellMachine();
   meeting.SetAddresses(std::move(offer.addresses), std::move(offer.reasons));
   meeting.SetHasDevices(resources_.domains != nullptr && !resources_.domains->devices().empty());
   ANNULUS_RETURN_IF_ERROR(meeting.Join(deadline, give_up));
@@ -132,7 +159,9 @@ TransportConfig Setup::MakeTransportConfig() {
   config.job_key = options_.job_key;
   config.slot_bytes = SlotBytes(plan_);
   config.slots = plan_.slots;
-  config.local_host = local_host_;
+  config.local_host = machine_.local_host;
+  config.gpu = machine_.gpu_address;
+  config.turn = machine_.turn;
   config.settings = SettingsOf(options_);
   config.memory = resources_.memory;
   config.slot_memory = resources_.domains;

@@ -36,6 +36,17 @@ struct Resources {
   const MemoryRegistry* memory = nullptr;   // Memory that peers may read in place; null: none.
   MemoryDomains* domains = nullptr;         // Where users' buffers may lie; null: host memory only.
   TransportList transports = Transports();  // The same on all ranks.
+  std::string sysfs = "/sys";               // Where the kernel tells of this machine's devices.
+};
+
+// What a rank uses of its machine.
+struct MachineUse {
+  std::string local_host;   // Address of the machine as its peers reach it.
+  int turn = 0;             // As TransportConfig::turn.
+  int gpu = -1;             // Number of its GPU as the process counts them; -1: none.
+  std::string gpu_address;  // Where that is on PCI, "0000:17:00.0"; "" when it is not known.
+  std::string gpu_name;
+  std::string devices;  // As TransportSet::Offer::devices.
 };
 
 class Setup final : private TransportSet::Owner {
@@ -64,7 +75,7 @@ class Setup final : private TransportSet::Owner {
   const Topology& topology() const { return membership_.topology(); }
   int local_rank() const { return local_.rank; }
   int local_size() const { return local_.size; }
-  const std::string& local_host() const { return local_host_; }
+  const MachineUse& machine() const { return machine_; }
   // The communicator's random number, the same on all ranks; 0 when there is one rank only.
   uint64_t job() const { return job_; }
   const PlanSettings& plan() const { return plan_; }
@@ -101,6 +112,9 @@ class Setup final : private TransportSet::Owner {
 
   // Asks for what is to be recorded. A trace that cannot be written is logged, and fails nothing.
   void OpenTelemetry();
+  // Which GPU is this rank's: the one that the settings name, or else the one that this thread uses.
+  void FindGpu();
+  void TellMachine() const;
   Status Meet(const GiveUp& give_up, Deadline deadline);
   TransportConfig MakeTransportConfig();
   Status StartControl(ControlConnections connections);
@@ -126,7 +140,7 @@ class Setup final : private TransportSet::Owner {
   Membership membership_;  // Does not change once the ranks have met.
   PlanSettings plan_;
   WaitPolicy wait_policy_;
-  std::string local_host_;
+  MachineUse machine_;
   uint64_t job_ = 0;
   LocalPlace local_;
   Telemetry telemetry_;

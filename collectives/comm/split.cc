@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/parse.h"
+#include "collectives/comm/exchange_values.h"
 #include "collectives/core/options.h"
 #include "transport/reserved_port.h"
 #include "transport/security/door.h"
@@ -23,20 +24,6 @@ struct Choice {
 
 // Longest "[v6]:port", with the end of the string.
 using AddressText = std::array<char, 64>;
-
-// Gives every rank the `own` values of all ranks.
-template <typename Value>
-Status ExchangeValues(Communicator* parent, const Value& own, std::vector<Value>* all) {
-  static_assert(sizeof(Value) % sizeof(int32_t) == 0);
-  all->assign(parent->nranks(), Value());
-  CallArguments arguments;
-  arguments.kind = CollectiveKind::kAllgather;
-  arguments.sendbuf = &own;
-  arguments.recvbuf = all->data();
-  arguments.count = sizeof(Value) / sizeof(int32_t);
-  arguments.type = DataType::kInt32;
-  return parent->RunInWords(arguments);
-}
 
 // The parent's ranks with this colour, in the new order.
 std::vector<int> Members(const std::vector<Choice>& choices, int colour) {
@@ -88,6 +75,8 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   options.launcher = "a split of another communicator";
   options.run_doubt.clear();
   options.parent_job = parent->job();
+  options.parent_turn = parent->machine().turn;
+  options.parent_gpu = parent->machine().gpu;
   options.epoch = epoch;
   options.listener = port.listener();
   addresses[members[0]].back() = 0;

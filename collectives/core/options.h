@@ -46,6 +46,9 @@ struct Options : JobPlace, TransportOptions {
   // to set.
   uint64_t parent_job = 0;
   uint32_t epoch = 0;
+  // The same: what TransportConfig::turn was there, and the number of the GPU; -1: none.
+  int parent_turn = -1;
+  int parent_gpu = -1;
   // The same: BootstrapConfig::listener while such a communicator is created.
   int listener = -1;
 };

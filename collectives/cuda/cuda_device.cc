@@ -1,6 +1,5 @@
 #include "collectives/cuda/cuda_device.h"
 
-#include <cstdio>
 #include <utility>
 
 namespace annulus {
@@ -60,16 +59,6 @@ void CudaDevice::FindRdma() {
   driver_->DeviceGetAttribute(&seen_by, DeviceAttribute::kRdmaWritesOrdering, handle_);
   driver_->DeviceGetAttribute(&flushes, DeviceAttribute::kRdmaFlushOptions, handle_);
   exports_memory_ = exports != 0;
-  int domain = 0;
-  int bus = 0;
-  int number = 0;
-  const bool is_told =
-      driver_->DeviceGetAttribute(&domain, DeviceAttribute::kPciDomain, handle_) == cuda::Result::kSuccess &&
-      driver_->DeviceGetAttribute(&bus, DeviceAttribute::kPciBus, handle_) == cuda::Result::kSuccess &&
-      driver_->DeviceGetAttribute(&number, DeviceAttribute::kPciDevice, handle_) == cuda::Result::kSuccess;
-  std::array<char, 32> text{};
-  if (is_told) std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.0", domain, bus, number);
-  pci_address_ = text.data();
   if ((flushes & cuda::kRdmaFlushByHost) != 0) rdma_writes_ = RdmaWrites::kFlushed;
   if (seen_by >= static_cast<int>(cuda::RdmaScope::kOwner)) rdma_writes_ = RdmaWrites::kSeen;
 }

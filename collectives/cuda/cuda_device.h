@@ -33,8 +33,6 @@ class CudaDevice {
   int multiprocessors() const { return multiprocessors_; }
   // 90 for sm_90.
   int capability() const { return capability_; }
-  // "0000:17:00.0"; "" when the driver does not tell.
-  const std::string& pci_address() const { return pci_address_; }
   // Whether network cards can be given its memory, as dma-bufs.
   bool exports_memory() const { return exports_memory_; }
   // Asks the driver.
@@ -71,7 +69,6 @@ class CudaDevice {
   cuda::Context context_ = nullptr;
   int multiprocessors_ = 1;
   int capability_ = 0;
-  std::string pci_address_;
   bool exports_memory_ = false;
   bool waits_for_64_bits_ = false;
   RdmaWrites rdma_writes_ = RdmaWrites::kHidden;

@@ -66,9 +66,65 @@ Status CudaExports::Export(const DeviceRange& range, int* fd, uint64_t* offset) 
   return result == cuda::Result::kNotSupported ? Status(Code::kUnsupported, status.message()) : status;
 }
 
+// The questions about where devices are take up none: whoever asks may never have a buffer there.
 std::string CudaExports::PciAddress(int device) const {
-  const CudaDevice* found = nullptr;
-  return domain_->Use(device, &found).ok() ? found->pci_address() : "";
+  const cuda::Driver& driver = domain_->driver();
+  cuda::Device handle = 0;
+  if (driver->DeviceGet(&handle, device) != cuda::Result::kSuccess) return "";
+  return driver.PciAddress(handle);
+}
+
+template <class Condition>
+bool CudaExports::FindNumber(int* number, Condition is_it) const {
+  const cuda::Driver& driver = domain_->driver();
+  for (*number = 0; *number < kMostGpus; ++*number) {
+    cuda::Device handle = 0;
+    if (driver->DeviceGet(&handle, *number) != cuda::Result::kSuccess) return false;
+    if (is_it(handle)) return true;
+  }
+  return false;
+}
+
+int CudaExports::CurrentDevice() const {
+  cuda::Device current = 0;
+  int number = -1;
+  if (domain_->driver()->CtxGetDevice(&current) != cuda::Result::kSuccess) return -1;
+  return FindNumber(&number, [current](cuda::Device each) { return each == current; }) ? number : -1;
+}
+
+std::string CudaExports::Name(int device) const {
+  const cuda::Driver& driver = domain_->driver();
+  std::array<char, 128> name{};
+  cuda::Device handle = 0;
+  if (driver->DeviceGet(&handle, device) != cuda::Result::kSuccess) return "";
+  driver->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle);
+  return name.data();
+}
+
+// No GPU has atomic operations on another's memory by PCIe, so what has them is a link of the GPUs' own.
+DeviceReach CudaExports::ReachOf(int device, const std::string& pci_address) const {
+  const cuda::Driver& driver = domain_->driver();
+  cuda::Device own = 0;
+  cuda::Device other = 0;
+  int number = 0;
+  const auto is_it = [&](cuda::Device each) {
+    other = each;
+    return driver.PciAddress(each) == pci_address;
+  };
+  if (pci_address.empty() || driver->DeviceGetP2PAttribute == nullptr) return DeviceReach::kUnknown;
+  if (driver->DeviceGet(&own, device) != cuda::Result::kSuccess || !FindNumber(&number, is_it)) {
+    return DeviceReach::kUnknown;
+  }
+  int has_access = 0;
+  int has_atomics = 0;
+  for (const auto& [value, attribute] : {std::pair{&has_access, cuda::PeerAttribute::kAccess},
+                                         std::pair{&has_atomics, cuda::PeerAttribute::kNativeAtomics}}) {
+    if (driver->DeviceGetP2PAttribute(value, attribute, own, other) != cuda::Result::kSuccess) {
+      return DeviceReach::kUnknown;
+    }
+  }
+  if (has_access == 0) return DeviceReach::kNone;
+  return has_atomics != 0 ? DeviceReach::kLink : DeviceReach::kPci;
 }
 
 DeviceWrites CudaExports::WritesTo(int device) const {

@@ -31,6 +31,9 @@ class CudaExports final : public DeviceExports {
   bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
   Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const override;
   std::string PciAddress(int device) const override;
+  int CurrentDevice() const override;
+  std::string Name(int device) const override;
+  DeviceReach ReachOf(int device, const std::string& pci_address) const override;
   DeviceWrites WritesTo(int device) const override;
   Status FlushWrites(int device) const override;
   Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const override;
@@ -55,6 +58,9 @@ class CudaExports final : public DeviceExports {
 
   // One of which something was exported.
   const CudaDevice& At(int device) const { return *gpus_[static_cast<size_t>(device)].device.load(); }
+  // Sets *number to the number of the first device for which `is_it`. Returns false when there is none.
+  template <class Condition>
+  bool FindNumber(int* number, Condition is_it) const;
   // Makes what copies from that GPU need.
   Status Prepare(const CudaDevice& device) const;
 

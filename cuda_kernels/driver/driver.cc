@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <array>
+#include <cstdio>
 #include <iterator>
 #include <type_traits>
 #include <utility>
@@ -118,6 +120,20 @@ Status Driver::PlaceOf(const void* pointer, PointerPlace* place) const {
   if (is_managed != 0) place->type = MemoryType::kHost;
   if (place->type != MemoryType::kDevice) place->device = -1;
   return Status();
+}
+
+std::string Driver::PciAddress(Device device) const {
+  int domain = 0;
+  int bus = 0;
+  int number = 0;
+  for (const auto& [value, attribute] :
+       {std::pair{&domain, DeviceAttribute::kPciDomain}, std::pair{&bus, DeviceAttribute::kPciBus},
+        std::pair{&number, DeviceAttribute::kPciDevice}}) {
+    if (functions_.DeviceGetAttribute(value, attribute, device) != Result::kSuccess) return "";
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.0", domain, bus, number);
+  return text.data();
 }
 
 // The driver has copies of less than 32 KiB to a device done where kernels run, unless they have several rows. Where

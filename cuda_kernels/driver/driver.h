@@ -48,6 +48,9 @@ class Driver {
   // the program. Then it may be anything: the CPU must not touch it.
   Status PlaceOf(const void* pointer, PointerPlace* place) const;
 
+  // Where a device is on PCI, as the system names it: "0000:17:00.0"; "" when the driver does not tell.
+  std::string PciAddress(Device device) const;
+
   // Copies from pinned memory to a device, or back, in the order of the stream; the current context is the stream's.
   Result Copy(void* to, const void* from, size_t bytes, bool to_device, Stream stream) const;
 

@@ -153,6 +153,12 @@ struct AccessRight {
   AccessFlags flags = AccessFlags::kReadWrite;
 };
 
+// What to tell of two devices: CUdevice_P2PAttribute.
+enum class PeerAttribute : int {
+  kAccess = 2,         // Whether the first one reaches the other's memory,
+  kNativeAtomics = 3,  // and its atomic operations do.
+};
+
 // CUDA_MEMCPY2D.
 struct RowsCopy {
   size_t from_x = 0;

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -92,6 +93,23 @@ TEST_P(PerfDeviceTest, WrongElementsAreSeen) {
 const std::vector<const char*> kTransports = kSanitized ? std::vector{"shm"} : std::vector{"shm", "tcp"};
 INSTANTIATE_TEST_SUITE_P(Transports, PerfDeviceTest, testing::ValuesIn(kTransports),
                          [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
+
+// Both ranks have the one GPU of the stand-in.
+TEST(PerfPlacesTest, ExplainTellsWhereTheGpusAre) {
+  LauncherRun::Setup setup = Perf(2, "--device 0 --explain -b 1M -e 1M", {"ANNULUS_TRANSPORT=shm"});
+  const auto json = std::ranges::find(setup.arguments, "--json");
+  setup.arguments.erase(json, json + 2);
+  LauncherRun run(setup);
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const std::string rank : {"0", "1"}) {
+    EXPECT_NE(run.out().find("#   rank " + rank + ": host 0 ("), std::string::npos) << run.out();
+    EXPECT_NE(run.out().find("#   rank " + rank + ": rank " + (rank == "0" ? "1" : "0") + " has the same\n"),
+              std::string::npos)
+        << run.out();
+  }
+  EXPECT_NE(run.out().find("GPU 0 at 0000:10:00.0 (Fake GPU)"), std::string::npos) << run.out();
+  EXPECT_NE(run.out().find("* shared_fold"), std::string::npos) << run.out();
+}
 
 TEST(PerfWithoutDeviceTest, TheReasonIsTold) {
   LauncherRun no_gpu(Perf(2, "--device 7 -b 8 -e 8", {}));

@@ -93,7 +93,7 @@ TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
            {{"-r", "5000000000"}, "--root: '5000000000' is not a whole number from 0 to 65535"},
            {{"--ranks", "4"}, "--ranks: goes with --explain only"},
            {{"--device", "0", "-R", "1"}, "-R: registered memory is host memory"},
-           {{"--device", "0", "--explain"}, "--device: does not go with --explain"},
+           {{"--device", "0", "--explain", "--ranks", "4"}, "--device: does not go with --ranks"},
            {{"--device", "-2"}, "'-2' is not a whole number from -1 to 1023"},
            {{"--explain", "--ranks", "4", "--hosts", "5"}, "--hosts: more than --ranks"},
            {{"--explain", "--ranks", "4", "-r", "4"}, "-r: there is no rank 4, only 0 to 3"},

@@ -27,6 +27,14 @@ enum class DeviceWrites : uint8_t {
   kHidden,   // Nothing for certain.
 };
 
+// How a device reaches the memory of another one of the machine.
+enum class DeviceReach : uint8_t {
+  kUnknown,  // Such as when this process does not see the other one.
+  kNone,     // Not at all.
+  kPci,      // By PCIe.
+  kLink,     // By a link of their own, such as NVLink.
+};
+
 class DeviceExports {
  public:
   // Why Export fails for all memory, as when the driver lacks a function; "" when it may succeed. Constant.
@@ -43,6 +51,13 @@ class DeviceExports {
 
   // Where the device is on the machine's PCI, as the system names it: "0000:17:00.0"; "" when that is not known.
   virtual std::string PciAddress(int device) const = 0;
+
+  // The number of the device that the calling thread uses; -1: none.
+  virtual int CurrentDevice() const = 0;
+  // For people: "NVIDIA H200"; "" when that is not known.
+  virtual std::string Name(int device) const = 0;
+  // How a device reaches the memory of another one, at that address on PCI.
+  virtual DeviceReach ReachOf(int device, const std::string& pci_address) const = 0;
 
   // What a device, of which something was exported, sees of what others write to its memory; constant.
   virtual DeviceWrites WritesTo(int device) const = 0;

@@ -31,6 +31,9 @@ Status TransportSet::Listen(const TransportConfig& config, Offer* offer) {
       Log(LogLevel::kInfo, config.rank, "transport %s is not usable here: %s", info->name, usable.message().c_str());
       continue;
     }
+    if (const std::string devices = transport->Devices(); !devices.empty()) {
+      offer->devices += (offer->devices.empty() ? "" : "; ") + std::string(info->title) + " " + devices;
+    }
     transports_.back() = std::move(transport);
     any = true;
   }

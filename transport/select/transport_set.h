@@ -23,6 +23,8 @@ class TransportSet {
   struct Offer {
     std::vector<std::string> addresses;
     std::vector<std::string> reasons;
+    // For people: the devices of this machine that links may use; "" where there are none to name.
+    std::string devices;
   };
 
   // Starts listening on every transport that is usable here. What the config points to outlives this object.

@@ -21,6 +21,7 @@
 #include "transport/verbs/device/verbs_fork.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
+#include "transport/verbs/device/verbs_near.h"
 #include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/device/verbs_ports.h"
 #include "transport/verbs/device/verbs_regions.h"
@@ -49,6 +50,7 @@ class VerbsTransport final : public Transport {
   const char* Name() const override { return kVerbsTransport.name; }
   Status Probe() const override;
   Status LocalAddress(std::string* address) override;
+  std::string Devices() const override { return devices_; }
   Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                  std::vector<std::unique_ptr<Endpoint>>* endpoints) override;
 
@@ -82,11 +84,12 @@ class VerbsTransport final : public Transport {
   StreamListener listener_;
   VerbsPorts found_;      // Until Connect takes them.
   std::string networks_;  // As the peers know them.
+  std::string devices_;   // As people do.
 };
 
 Status VerbsTransport::FindPorts(VerbsPorts* found, std::string* left_out) const {
   if (api_ == nullptr) return {Code::kUnsupported, why_};
-  return annulus::FindPorts(api_, VerbsWish::Of(config_.settings, config_.local_host), found, left_out);
+  return annulus::FindPorts(api_, VerbsWish::Of(config_), found, left_out);
 }
 
 // Registers the memory of one link on trial, since the limit on locked memory is what most often is missing.
@@ -121,6 +124,12 @@ Status VerbsTransport::LocalAddress(std::string* address) {
   if (error) return Status::System("cannot read the listening socket's address", error.value());
   *address = VerbsAddress(EndpointText(bound), found_);
   networks_ = NetworksText(found_);
+  devices_.clear();
+  for (const auto& port : found_) {
+    const int node = PlaceOf(*port->context()->device).numa_node;
+    devices_ += (devices_.empty() ? "" : " and ") + port->Describe() +
+                (node >= 0 && config_.gpu.empty() ? ", on NUMA node " + std::to_string(node) : "");
+  }
   return Status();
 }
 

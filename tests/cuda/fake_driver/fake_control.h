@@ -17,9 +17,14 @@
 
 namespace annulus::cuda {
 
+// What joins two devices. By PCIe a device has no atomic operations on the other's memory.
+enum class FakeLink { kNone, kPcie, kNvlink };
+
 struct FakeOptions {
   uint64_t seed = 1;
   int devices = 1;
+  // What joins two devices of the machine, by their numbers there; null: all are joined by NVLink.
+  FakeLink (*link)(int, int) = nullptr;
   int most_delay_us = 20;         // Before each piece of work begins.
   int version = 13000;            // CUDA 13.0.
   std::string missing = {};       // A function that this driver does not have.

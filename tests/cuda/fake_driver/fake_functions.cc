@@ -57,6 +57,16 @@ struct Functions : GraphFunctions, VirtualFunctions {
                                                               : 1;
     return Result::kSuccess;
   }
+  static Result DeviceGetP2PAttribute(int* value, PeerAttribute attribute, Device device, Device peer) {
+    if (!Fake().IsHandle(device) || !Fake().IsHandle(peer) || device == peer) return Result::kInvalidValue;
+    const auto link = Fake().options().link;
+    const FakeLink joins =
+        link == nullptr ? FakeLink::kNvlink : link(FakeDriver::OrdinalOf(device), FakeDriver::OrdinalOf(peer));
+    *value = attribute == PeerAttribute::kAccess          ? joins != FakeLink::kNone
+             : attribute == PeerAttribute::kNativeAtomics ? joins == FakeLink::kNvlink
+                                                          : 0;
+    return Result::kSuccess;
+  }
   static Result DeviceGetUuid(Uuid* uuid, Device device) {
     if (!Fake().IsHandle(device)) return Result::kInvalidValue;
     *uuid = Uuid();

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "collectives/api/config.h"
@@ -45,6 +46,8 @@ struct VerbsJob {
   std::function<void(int rank, Options* options)> before = nullptr;
   // Where buffers may lie; null: in host memory only.
   MemoryDomains* domains = nullptr;
+  // Where the kernel tells of the machine; "": the real one.
+  std::string sysfs = {};
 
   // Calls `use` with each rank's communicator, which is null where it could not be made for the reason `made`.
   template <class Use>
@@ -57,7 +60,8 @@ struct VerbsJob {
       ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
       if (before) before(rank, &options);
       std::unique_ptr<Communicator> comm;
-      const Resources resources{.requests = &requests, .memory = memory, .domains = domains, .transports = transports};
+      Resources resources{.requests = &requests, .memory = memory, .domains = domains, .transports = transports};
+      if (!sysfs.empty()) resources.sysfs = sysfs;
       const Status made = Communicator::Create(options, resources, &comm);
       use(rank, comm, made);
     });

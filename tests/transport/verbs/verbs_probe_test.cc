@@ -1,24 +1,18 @@
 // Which device verbs takes, and what it says where it has none: each reason names what to do.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/cpus.h"
 #include "collectives/membership/peer_info.h"
-#include "tests/verbs/provider/simulated_port.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/reactor.h"
 #include "transport/verbs/device/verbs_device.h"
-#include "transport/verbs/device/verbs_near.h"
 #include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/device/verbs_ports.h"
 #include "transport/verbs/rail/verbs_format.h"
@@ -97,69 +91,6 @@ TEST_F(VerbsProbeTest, ALimitOnLockedMemoryIsNamedWithWhatIsNeeded) {
   const int kib = std::stoi(status.message().substr(at + text.size()));
   EXPECT_GE(kib, 2 * 8 * 256);
   EXPECT_LE(kib, 2 * 8 * 256 + 200);
-}
-
-// Folders as those in which Linux tells of devices and CPUs.
-class VerbsNearTest : public VerbsProbeTest {
- protected:
-  VerbsNearTest() {
-    for (int i = 0; i < 3; ++i) Write("sim" + std::to_string(i) + "/device/numa_node", i == 2 ? "1\n" : "0\n");
-    machine_.devices = 3;
-    machine_.sysfs = folder_.c_str();
-    SimulatedVerbs::SetMachine(machine_);
-  }
-  ~VerbsNearTest() override {
-    SimulatedVerbs::SetMachine({});
-    SetPortOfThisThread({});
-    std::filesystem::remove_all(folder_);
-  }
-
-  void Write(const std::string& file, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + file).parent_path());
-    std::ofstream(folder_ + "/" + file) << text;
-  }
-  static std::string Taken(int numa_node, const std::string& device = "") {
-    VerbsWish wish;
-    wish.numa_node = numa_node;
-    wish.device = device;
-    VerbsPorts found;
-    std::string left_out;
-    EXPECT_TRUE(FindPorts(SimulatedVerbs::Api(), wish, &found, &left_out).ok());
-    return found.size() == 1 ? found[0]->Describe() : "";
-  }
-
-  const std::string folder_ = ::testing::TempDir() + "verbs_near_" + std::to_string(getpid());
-  SimulatedMachine machine_;
-};
-
-TEST_F(VerbsNearTest, OfDevicesInOneNetworkTheNearOneIsTakenAndTheReasonTold) {
-  SetPortOfThisThread({.infiniband = true});
-  EXPECT_EQ(Taken(1), "sim2, port 1, InfiniBand LID 201 (on NUMA node 1 as the rank's CPUs, unlike sim0)");
-  EXPECT_EQ(Taken(0), "sim0, port 1, InfiniBand LID 1");
-  EXPECT_EQ(Taken(2), "sim0, port 1, InfiniBand LID 1") << "no device is there";
-  EXPECT_EQ(Taken(-1), "sim0, port 1, InfiniBand LID 1") << "the rank may run anywhere";
-  EXPECT_EQ(Taken(1, "sim1"), "sim1, port 1, InfiniBand LID 101");
-  std::filesystem::remove_all(folder_);
-  EXPECT_EQ(Taken(1), "sim0, port 1, InfiniBand LID 1") << "the system tells nothing";
-}
-
-// Other ranks might not reach it.
-TEST_F(VerbsNearTest, ANearDeviceInAnotherNetworkIsNotTaken) { EXPECT_EQ(Taken(1), "sim0, port 1, RoCE v2 127.0.0.1"); }
-
-TEST_F(VerbsNearTest, TheNodeOfAThreadIsThatOfAllItsCpus) {
-  const std::vector<int> cpus = AllowedCpus();
-  ASSERT_FALSE(cpus.empty());
-  const std::string first = std::to_string(cpus.front());
-  Write("online", "0,3-4\n");
-  Write("node0/cpulist", "\n");
-  Write("node3/cpulist", "5000-5003\n");
-  Write("node4/cpulist", "4999," + first + "-" + std::to_string(cpus.back()) + "\n");
-  EXPECT_EQ(NumaNodeOfThisThread(folder_), 4);
-  Write("node4/cpulist", "4999," + std::to_string(cpus.back() + 1) + "-5000\n");
-  EXPECT_EQ(NumaNodeOfThisThread(folder_), -1);
-  Write("node4/cpulist", "-" + first + "\n");
-  EXPECT_EQ(NumaNodeOfThisThread(folder_), -1) << "that is no list";
-  EXPECT_EQ(NumaNodeOfThisThread(folder_ + "/none"), -1);
 }
 
 TEST_F(VerbsProbeTest, WishesAreKeptOrRefused) {

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
-#include "transport/verbs/device/verbs_near.h"
+#include "base/machine/machine_places.h"
 
 namespace annulus {
 namespace {
@@ -54,13 +55,15 @@ void Add(const std::string& reason, std::string* why) { *why += (why->empty() ? 
 
 }  // namespace
 
-VerbsWish VerbsWish::Of(const TransportSettings& settings, const std::string& local_host) {
+VerbsWish VerbsWish::Of(const TransportConfig& config) {
+  const TransportSettings& settings = config.settings;
   return {settings.Text("verbs_device"),
           static_cast<int>(settings.Number("verbs_port")),
           settings.Text("verbs_gid"),
           static_cast<int>(settings.Number("verbs_pkey")),
-          local_host,
-          NumaNodeOfThisThread()};
+          config.local_host,
+          {config.gpu, NumaNodeOfThisThread()},
+          config.turn};
 }
 
 bool GidOf(const std::string& text, std::array<uint8_t, 16>* gid) {
@@ -108,8 +111,8 @@ Status VerbsDevice::FindAll(const VerbsApi* api, const VerbsWish& wish,
                                           : "there is no RDMA device: load the card's driver (rdma "
                                             "link lists devices)"};
   }
-  int best = 0;
   std::string why;
+  std::vector<std::pair<int, std::unique_ptr<VerbsDevice>>> usable;  // By rating.
   for (int i = 0; i < count; ++i) {
     const std::string name = api->get_device_name(list[i]);
     if (!wish.device.empty() && name != wish.device) {
@@ -123,13 +126,15 @@ Status VerbsDevice::FindAll(const VerbsApi* api, const VerbsWish& wish,
     }
     auto device = std::make_unique<VerbsDevice>(api, context, name);
     const int rating = device->Rate(wish, &why);
-    if (rating == 0 || rating < best) continue;
-    if (rating > best) found->clear();
-    best = rating;
-    found->push_back(std::move(device));
+    if (rating > 0) usable.emplace_back(rating, std::move(device));
   }
   api->free_device_list(list);
-  return best > 0 ? Status() : Status(Code::kUnsupported, "no RDMA device is usable: " + why);
+  std::ranges::stable_sort(usable, std::ranges::greater(), [](const auto& each) { return each.first; });
+  found->clear();
+  for (auto& [rating, device] : usable) {
+    if (rating == usable[0].first || rating >= kGood) found->push_back(std::move(device));
+  }
+  return !found->empty() ? Status() : Status(Code::kUnsupported, "no RDMA device is usable: " + why);
 }
 
 int VerbsDevice::Rate(const VerbsWish& wish, std::string* why) {

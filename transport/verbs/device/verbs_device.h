@@ -2,8 +2,8 @@
 //
 // Devices are looked through in the order of the library. The best address is the one that the rank also has towards
 // the rendezvous; then any RoCE v2 address of IPv4 or an InfiniBand port; then one of IPv6. The index of an address
-// differs between machines and changes as interfaces come and go, so it is never assumed. Of devices with equally good
-// addresses in one network, the one that is near the rank's CPUs is taken (verbs_ports.h), otherwise the first.
+// differs between machines and changes as interfaces come and go, so it is never assumed. Of several devices with good
+// addresses in the network of the best one, a near one is taken (verbs_ports.h).
 //
 // Threads: one at a time.
 #pragma once
@@ -16,8 +16,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/transport_settings.h"
+#include "transport/transport.h"
 #include "transport/verbs/device/verbs_api.h"
+#include "transport/verbs/device/verbs_near.h"
 
 namespace annulus {
 
@@ -31,9 +32,10 @@ struct VerbsWish {
   std::string gid;  // Numeric IPv4 or IPv6 address.
   int pkey_index = 0;
   std::string local_host;  // The rank's own numeric address; only preferred.
-  int numa_node = -1;      // That of the rank's CPUs; -1: none. Only preferred.
+  VerbsNeighbour near;     // Only preferred.
+  int turn = 0;            // Which of equally good ones it is to be, counted round and round.
 
-  static VerbsWish Of(const TransportSettings& settings, const std::string& local_host);
+  static VerbsWish Of(const TransportConfig& config);
 };
 
 // An open device, and what to use of it. Closes the device.
@@ -45,8 +47,8 @@ class VerbsDevice {
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
 
-  // Opens the devices with the best address; of several that are equally good, all. Errors: kUnsupported with a reason
-  // for each device, and what to do about it.
+  // Opens the device with the best address, and behind it all others with a good one, the best ones first. Errors:
+  // kUnsupported with a reason for each device, and what to do about it.
   static Status FindAll(const VerbsApi* api, const VerbsWish& wish, std::vector<std::unique_ptr<VerbsDevice>>* found);
   // The first of them.
   static Status Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found);

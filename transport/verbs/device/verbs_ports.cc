@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/machine/machine_places.h"
 #include "transport/verbs/device/verbs_near.h"
 
 namespace annulus {
@@ -42,21 +43,40 @@ Status ReadList(const VerbsWish& wish, std::vector<VerbsWish>* wishes) {
   return WrongList(wish.device, "at most " + std::to_string(kMostVerbsPorts) + " ports are used");
 }
 
-// The first of the best devices, or one in its network that is nearer.
-Status FindBest(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found) {
-  VerbsPorts best;
-  ANNULUS_RETURN_IF_ERROR(VerbsDevice::FindAll(api, wish, &best));
-  const auto is_near = [&](const auto& port) {
-    return wish.numa_node >= 0 && NumaNodeOf(*port->context()->device) == wish.numa_node &&
-           VerbsNetwork(*port) == VerbsNetwork(*best[0]);
-  };
-  const auto near = std::ranges::find_if(best, is_near);
-  const size_t chosen = near == best.end() ? 0 : static_cast<size_t>(near - best.begin());
-  if (chosen != 0) {
-    best[chosen]->SetReason("on NUMA node " + std::to_string(wish.numa_node) + " as the rank's CPUs, unlike " +
-                            best[0]->name());
+const ibv_device& CardOf(const VerbsDevice& port) { return *port.context()->device; }
+
+// Why this one was taken of the usable ones, or how near it is; "" when there is nothing to say.
+std::string ReasonFor(const VerbsDevice& port, const VerbsDevice& first, const VerbsNeighbour& near) {
+  const VerbsDistance distance = DistanceOf(CardOf(port), near.gpu);
+  if (!distance.text.empty()) {
+    return std::string(NameOf(distance.nearness)) + " to GPU " + near.gpu + ", " + distance.text;
   }
-  *found = std::move(best[chosen]);
+  const auto is_near = [&near](const VerbsDevice& each) { return PlaceOf(CardOf(each)).numa_node == near.numa_node; };
+  if (near.numa_node < 0 || !is_near(port) || is_near(first)) return "";
+  return "on NUMA node " + std::to_string(near.numa_node) + " as the rank's CPUs, unlike " + first.name();
+}
+
+// Of the usable devices in the network of the best one, the nearest; of several, the one whose turn it is.
+Status FindBest(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found) {
+  VerbsPorts usable;
+  ANNULUS_RETURN_IF_ERROR(VerbsDevice::FindAll(api, wish, &usable));
+  const std::string network = VerbsNetwork(*usable[0]);
+  std::vector<VerbsDevice*> near;
+  int least = 0;
+  for (const auto& each : usable) {
+    if (VerbsNetwork(*each) != network) continue;
+    const int steps = StepsFrom(CardOf(*each), wish.near);
+    if (steps < least) near.clear();
+    if (near.empty()) least = steps;
+    if (steps == least) near.push_back(each.get());
+  }
+  VerbsDevice* const chosen = near[static_cast<size_t>(wish.turn) % near.size()];
+  std::string why = ReasonFor(*chosen, *usable[0], wish.near);
+  if (chosen != near[0]) {
+    why += (why.empty() ? "" : "; ") + ("its turn of " + std::to_string(near.size())) + " that are equally good";
+  }
+  chosen->SetReason(why);
+  *found = std::move(*std::ranges::find_if(usable, [chosen](const auto& each) { return each.get() == chosen; }));
   return Status();
 }
 

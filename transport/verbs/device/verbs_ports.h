@@ -21,10 +21,10 @@ namespace annulus {
 using VerbsPorts = std::vector<std::unique_ptr<VerbsDevice>>;
 
 // Opens the ports that wish.device names, in its order: "mlx5_0", or "mlx5_0,mlx5_1:2" for port 2 of the second one;
-// the best port when it is empty: one near the rank's CPUs, if there are equally good ones in the network of the first.
-// So ranks of one host may use different devices, and still all reach each other. Those that are not usable are left
-// out, and *left_out says which and why; it is "" when none is. Errors: kUnsupported when no port is usable or the list
-// is none.
+// the best port when it is empty: of all with good addresses in the network of the best one, one that is nearest to the
+// rank's GPU, or without a GPU to its CPUs. So ranks of one host may use different devices, and still all reach each
+// other. Those that are not usable are left out, and *left_out says which and why; it is "" when none is. Errors:
+// kUnsupported when no port is usable or the list is none.
 Status FindPorts(const VerbsApi* api, const VerbsWish& wish, VerbsPorts* found, std::string* left_out);
 
 // How many ports that may open at most.

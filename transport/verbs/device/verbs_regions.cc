@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/machine/machine_places.h"
 #include "transport/verbs/device/verbs_fork.h"
 #include "transport/verbs/device/verbs_memory.h"
 #include "transport/verbs/device/verbs_near.h"
@@ -295,7 +296,7 @@ bool VerbsRegions::IsNear(size_t port, const Known& known, std::string* text) co
   const VerbsDevice& device = hubs_[port]->device();
   const VerbsDistance distance = DistanceOf(*device.context()->device, gpus_.exports->PciAddress(known.device));
   if (!distance.text.empty()) *text = ": GPU and card are " + distance.text;
-  if (!distance.is_far || gpus_.given.wish != VerbsDeviceMemory::kAuto) return true;
+  if (distance.nearness != Nearness::kSys || gpus_.given.wish != VerbsDeviceMemory::kAuto) return true;
   *text = "GPU " + std::to_string(known.device) + " and " + device.Describe() + " are " + distance.text +
           " (ANNULUS_VERBS_DEVICE_MEMORY=on uses it all the same)";
   return false;
