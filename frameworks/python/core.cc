@@ -81,9 +81,9 @@ std::shared_ptr<Handle> Create(const py::dict& settings) {
 // A request as Python holds it: the communicator lives as long.
 struct Request {
   std::shared_ptr<Handle> handle;
-  std::shared_ptr<Work> work;
+  std::shared_ptr<Work> work;  // Null: the calls were captured into a CUDA graph, and there is nothing to wait for.
 
-  bool Wait(int64_t timeout_ms) const { return handle->Wait(work, timeout_ms); }
+  bool Wait(int64_t timeout_ms) const { return work == nullptr || handle->Wait(work, timeout_ms); }
 };
 
 using Self = std::shared_ptr<Handle>;

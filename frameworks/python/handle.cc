@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "frameworks/python/callback.h"
+#include "frameworks/python/cuda_stream.h"
 #include "frameworks/python/without_gil.h"
 
 namespace annulus_python {
@@ -112,9 +113,13 @@ std::shared_ptr<Work> Handle::Start(const std::vector<const Call*>& described) {
     py::gil_scoped_release release;
     const std::shared_lock<std::shared_mutex> using_it = Use();
     if (!using_it || closed()) throw Failure::Closed();
-    const annulus_status_t status = annulus_submit(comm_, calls.data(), calls.size(), &work->request);
+    const std::optional<uintptr_t> stream = described.empty() ? std::nullopt : described[0]->options->stream;
+    const bool is_captured = stream.has_value() && IsCaptured(*stream);
+    annulus_request_t** const request = is_captured ? nullptr : &work->request;
+    const annulus_status_t status = annulus_submit(comm_, calls.data(), calls.size(), request);
     if (status != ANNULUS_OK) throw Failure::OfThread(status);
     static_cast<void>(callback.release());  // It may have run already.
+    if (is_captured) return nullptr;
   }
   works_.push_back(work);
   return work;

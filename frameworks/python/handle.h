@@ -74,7 +74,9 @@ class Handle {
   // Makes one out of this one's ranks; null for a rank that takes no part in it. Throws a Failure.
   std::shared_ptr<Handle> Derive(const Maker& maker);
 
-  // Queues a call, or several as a group, all or none. The options' `done` is the first call's. Throws a Failure.
+  // Queues a call, or several as a group, all or none. The options' `done` is the first call's. Returns null where
+  // their stream is captured into a CUDA graph, whose launches make the calls: the arrays are given back at once, and
+  // whoever launches keeps them. Throws a Failure.
   std::shared_ptr<Work> Start(const std::vector<const Call*>& described);
 
   // Queues a call and waits for it, as Start and Wait do, in one step. Throws the call's Failure.

@@ -5,8 +5,13 @@
 #include <utility>
 
 #include "frameworks/torch/backend.h"
+#include "frameworks/torch/versions.h"
 
 namespace annulus_torch {
+
+static void CheckNotCaptured(const char* what) {
+  TORCH_CHECK(!IsCapturingHere(), "Annulus: ", what, " cannot be captured into a CUDA graph: the host waits for it");
+}
 
 // The CUDA device whose current stream a barrier is to wait for; null: it is one of the processes alone.
 std::optional<at::Device> Backend::DeviceOf(const c10d::BarrierOptions& opts) const {
@@ -21,6 +26,7 @@ std::optional<at::Device> Backend::DeviceOf(const c10d::BarrierOptions& opts) co
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
   Job job(c10d::OpType::BARRIER, "annulus:barrier");
+  CheckNotCaptured("annulus:barrier");
   if (const std::optional<at::Device> device = DeviceOf(opts)) job.UseDevice(*device);
   job.Add(ANNULUS_CALL_BARRIER, nullptr, nullptr, {});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
@@ -66,6 +72,7 @@ Backend::WorkPtr Backend::Receive(Tensors& tensors, int peer, int tag) {
 }
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  CheckNotCaptured("annulus:monitored_barrier");
   // 0 is a limit here.
   monitored_barrier_.Pass(opts.timeout == c10d::kUnsetTimeout ? timeout_ : opts.timeout, wait_all_ranks);
 }

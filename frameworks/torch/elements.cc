@@ -87,6 +87,12 @@ bool HasOp(at::ScalarType type, const c10d::ReduceOp& op) {
 double FactorOf(const c10d::ReduceOp& op) {
   const auto* const supplement = dynamic_cast<const PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(supplement != nullptr, "Annulus: PREMUL_SUM without its factor");
+  // To read it the host waits, which would end the capture with an error.
+  const bool is_waited_for = supplement->tensor_factor.defined() && supplement->tensor_factor.is_cuda();
+  TORCH_CHECK(
+      !is_waited_for || !IsCapturingHere(),
+      "Annulus: the factor of PREMUL_SUM is a CUDA tensor, which cannot be read while the call is captured into a "
+      "CUDA graph; give a number");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 

@@ -43,7 +43,8 @@ class Job {
   at::Tensor Read(const at::Tensor& tensor);
   // One that the calls may write, and whose values `tensor` has in the end. `keeps`: it has the tensor's values first.
   at::Tensor Write(const at::Tensor& tensor, bool keeps = false);
-  // Memory of the job's own, for elements of the type of `like`.
+  // Memory of the job's own, for elements of the type of `like`. While a CUDA graph is captured PyTorch takes it from
+  // the graph's private pool, which is kept as long as the graph; so it does for what Read and Write make.
   at::Tensor Scratch(int64_t numel, const at::Tensor& like);
   // Copies `from` to `to` when the calls are done.
   void CopyAtEnd(const at::Tensor& to, const at::Tensor& from) { copies_.emplace_back(to, from); }
@@ -72,7 +73,7 @@ class Job {
                                         std::chrono::milliseconds timeout) &&;
   // Enqueues it behind what the current stream of its device holds: in that stream, or else, so that the stream may go
   // on meanwhile, in one of `own`. Throws when it is refused.
-  // `blocks`: the work's `wait` blocks the caller too.
+  // `blocks`: the work's `wait` blocks the caller too. A stream that is captured makes the calls part of the graph.
   c10::intrusive_ptr<c10d::Work> Enqueue(const Communicator& comm, int rank, uint64_t sequence,
                                          std::chrono::milliseconds timeout, Streams* own, bool blocks) &&;
 
@@ -81,6 +82,9 @@ class Job {
   // Queues the calls. When all are done, `end` gets what failed or null, on the communicator's thread, or on one that
   // drives them, which it may if `drivable`. Errors: throws when they are refused; `end` is not called then.
   std::shared_ptr<Pending> Queue(const Communicator& comm, Pending::End end, bool drivable);
+  // Makes the calls part of the graph that their stream is captured into: each launch makes them, and nobody is told
+  // how they end. Errors: throws when they are refused.
+  void Capture(const Communicator& comm);
   // Tells the allocator that the tensors' memory is used in the stream.
   void KeepMemoryFor(const c10::Stream& stream) const;
   // Makes the calls and waits. Returns null or what failed.

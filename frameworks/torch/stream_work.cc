@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "frameworks/torch/versions.h"
+
 namespace annulus_torch {
 
 void Outcome::End(std::exception_ptr failure) {
@@ -32,8 +34,8 @@ bool Outcome::Wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-StreamWork::StreamWork(About about, const c10::Stream& stream, bool blocks)
-    : Work(std::move(about)), stream_(stream), blocks_(blocks), end_(stream.device_type()) {}
+StreamWork::StreamWork(About about, const c10::Stream& stream, bool blocks, bool is_captured)
+    : Work(std::move(about)), stream_(stream), blocks_(blocks), is_captured_(is_captured), end_(stream.device_type()) {}
 
 void StreamWork::OnEnqueued() {
   end_.record(stream_);
@@ -42,10 +44,13 @@ void StreamWork::OnEnqueued() {
   if (recordFunctionEndCallback_ != nullptr) std::exchange(recordFunctionEndCallback_, nullptr)();
 }
 
-bool StreamWork::isCompleted() { return outcome_->has_ended() && (outcome_->failure() != nullptr || end_.query()); }
+bool StreamWork::isCompleted() {
+  if (is_captured_) return true;
+  return outcome_->has_ended() && (outcome_->failure() != nullptr || end_.query());
+}
 
 bool StreamWork::wait(std::chrono::milliseconds timeout) {
-  const bool blocks = blocks_ || timeout != kNoTimeout;
+  const bool blocks = !is_captured_ && (blocks_ || timeout != kNoTimeout);
   TORCH_CHECK_WITH(DistBackendError, !blocks || outcome_->Wait(timeout), "Annulus: ", about_.title,
                    ": not done after a timeout of ", timeout.count(), " ms");
   synchronize();  // After a failure too: what is in the stream of the call may still write its outputs.
@@ -56,7 +61,15 @@ bool StreamWork::wait(std::chrono::milliseconds timeout) {
 
 void StreamWork::synchronize() {
   const c10::impl::VirtualGuardImpl guard(stream_.device_type());
-  end_.block(guard.getStream(stream_.device()));
+  const c10::Stream current = guard.getStream(stream_.device());
+  const bool is_capturing = IsCapturing(guard, current);
+  TORCH_CHECK(is_captured_ || !is_capturing, "Annulus: ", about_.title,
+              " was not captured: wait for it before the current stream is captured into a CUDA graph");
+  TORCH_CHECK(
+      !is_captured_ || is_capturing, "Annulus: ", about_.title,
+      " was captured into a CUDA graph: wait for it in the capture; launches of the graph are waited for in their "
+      "stream");
+  end_.block(current);
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> StreamWork::NewFuture() const {

@@ -38,7 +38,9 @@ class Outcome {
 class StreamWork final : public Work {
  public:
   // `blocks`: `wait` returns when the call is done, and throws what failed.
-  StreamWork(About about, const c10::Stream& stream, bool blocks);
+  // `is_captured`: the stream is captured into a CUDA graph, whose launches make the call. For the host it is done
+  // then, whatever `blocks` says, and `wait` only joins the call's stream with the current one, within the capture.
+  StreamWork(About about, const c10::Stream& stream, bool blocks, bool is_captured);
 
   const std::shared_ptr<Outcome>& outcome() const { return outcome_; }
   // All of the call is in the stream, which is the current one.
@@ -51,7 +53,7 @@ class StreamWork final : public Work {
   std::exception_ptr exception() const override { return outcome_->failure(); }
   // With a timeout it blocks as long, and throws unless the call is done then.
   bool wait(std::chrono::milliseconds timeout) override;
-  // Makes the current stream wait.
+  // Makes the current stream wait. Errors: throws where only one of call and stream is captured.
   void synchronize() override;
   void blockCurrentStream() override { synchronize(); }
   // To be used in streams that wait for the call.
@@ -64,8 +66,9 @@ class StreamWork final : public Work {
 
   const c10::Stream stream_;
   const bool blocks_;
+  const bool is_captured_;
   const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
-  c10::Event end_;  // Comes after the call in its stream.
+  c10::Event end_;  // Comes after the call in its stream. The host must not ask one that is captured.
 };
 
 }  // namespace annulus_torch

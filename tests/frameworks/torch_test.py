@@ -103,10 +103,12 @@ def cuda_tensors(suite):
         print("CUDA tensors are not tested: there is no --driver", flush=True)
     elif make_cuda(suite):
         for script, size, form in tested(suite, [("torch_cuda/torch_cuda_ranks.py", 2, "compiled"), ("torch_cuda/torch_cuda_ranks.py", 3, "compiled"),
+                                                 ("torch_cuda/torch_cuda_graphs.py", 2, "compiled"), ("torch_cuda/torch_cuda_graphs.py", 3, "compiled"),
                                                  ("torch_cuda/torch_cuda_refused.py", 2, "python")]):
             features(suite, script, size, form)
         for blocking in ("0", "1"):
             suite.names_the_killed(suite.ranks("torch_cuda/torch_cuda_killed.py", 3, "compiled", blocking))
+        suite.names_the_killed(suite.ranks("torch_cuda/torch_cuda_graph_killed.py", 3, "compiled"))
 
 
 def own_tests(suite, size, form):

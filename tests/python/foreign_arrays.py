@@ -154,5 +154,30 @@ class Gpu:
         finally:
             thread.join()
 
+    @contextlib.contextmanager
+    def captured(self, stream):
+        """What the stream gets within becomes the graph that this gives."""
+        graph, made = Graph(self), ctypes.c_void_p()
+        self.call("cuStreamBeginCapture", stream, 1)  # Thread-local.
+        try:
+            yield graph
+        finally:
+            self.call("cuStreamEndCapture", stream, ctypes.byref(made))
+        self.call("cuGraphInstantiateWithFlags", ctypes.byref(graph.executable), made, ctypes.c_ulonglong(0))
+        self.call("cuGraphDestroy", made)
+
     def violations(self):
         return self.library.fake_cuda_violations()
+
+
+class Graph:
+    """An executable graph."""
+
+    def __init__(self, gpu):
+        self.gpu, self.executable = gpu, ctypes.c_void_p()
+
+    def launch(self, stream):
+        self.gpu.call("cuGraphLaunch", self.executable, stream)
+
+    def destroy(self):
+        self.gpu.call("cuGraphExecDestroy", self.executable)

@@ -83,6 +83,12 @@ class Python(unittest.TestCase):
         self.ranks(1, "foreign.py", driver)
         self.ranks(3, "foreign.py", driver, ANNULUS_TRANSPORT="tcp")
 
+    def test_calls_are_captured_into_graphs(self):
+        driver = os.path.join(HERE, "tests/cuda/fake_driver/libcuda.so.1")
+        self.all_pass("graphs.py", driver, numbers=(2, 3))
+        self.ranks(1, "graphs.py", driver)
+        self.ranks(2, "graphs.py", driver, ANNULUS_TRANSPORT="tcp")
+
     def test_mistakes_become_exceptions(self):
         self.all_pass("errors.py")
 

@@ -41,7 +41,8 @@ class Calls(AsyncCalls):
         communicator. It may use the communicator but not close it, and must not wait for what another `done` does. agree_first: ranks
         compare each collective before its data moves, and refuse one on which they differ with Mismatch; on all ranks alike,
         and not for messages. stream: the CUDA stream that orders the calls: its handle, or an object of PyTorch, CuPy, Numba or others.
-        Then the blocking forms return at once, too: what the stream gets later comes after their results."""
+        Then the blocking forms return at once, too: what the stream gets later comes after their results. While the stream is captured
+        into a CUDA graph, the calls become part of that: keep their arrays as long as the graph."""
         if done is not None and not callable(done):
             raise TypeError(f"done is a {type(done).__name__}, which cannot be called")
         handle = None if stream is None else _streams.handle_of(stream)

@@ -25,9 +25,6 @@ class Gpu:
 
     is_real = True
 
-    def __init__(self):
-        self._graph = None
-
     def devices(self):
         return torch.cuda.device_count()
 
@@ -46,14 +43,8 @@ class Gpu:
     def new_stream(self, device):
         return torch.cuda.Stream(device)
 
-    def capture(self, handle, begins):
-        """The graph must come to its end, whatever was refused while it was captured."""
-        with torch.cuda.stream(handle):
-            if begins:
-                self._graph = torch.cuda.CUDAGraph()
-                self._graph.capture_begin(capture_error_mode="thread_local")
-            else:
-                self._graph.capture_end()
+    def user_objects(self):
+        return 0
 
     def synchronize(self, device):
         torch.cuda.synchronize(device)
@@ -68,6 +59,19 @@ def cuda(tensor, device=0):
         return torch.empty_like(tensor, device=f"cuda:{device}")
     there = tensor.pin_memory().to(f"cuda:{device}", non_blocking=True)
     return there + there - there if there.dtype in (torch.float32, torch.float64) else there.clone()  # By kernels, where they are exact.
+
+
+@contextlib.contextmanager
+def captured(handle):
+    """What the stream gets within becomes the graph that this gives; the stream is current meanwhile."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(handle):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            yield graph
+        finally:
+            graph.capture_end()
 
 
 @contextlib.contextmanager

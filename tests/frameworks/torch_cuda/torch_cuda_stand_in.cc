@@ -6,7 +6,6 @@
 // Threads: any, as PyTorch's.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <dlfcn.h>
 #include <torch/extension.h>
 
 #include <atomic>
@@ -15,92 +14,12 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "cuda_kernels/driver/driver_types.h"
-#include "tests/cuda/fake_driver/fake_control.h"
+#include "tests/frameworks/torch_cuda/torch_cuda_gpu.h"
 
 namespace annulus::cuda {
 namespace {
-
-constexpr int kDevices = 2;
-
-void Must(Result result, const char* what) {
-  TORCH_CHECK(result == Result::kSuccess, "the stand-in for CUDA: ", what, ": ", static_cast<int>(result));
-}
-
-// The stand-in that the process has loaded, and what the tests ask about its use.
-class Gpu {
- public:
-  static Gpu& OfProcess() {
-    static Gpu& gpu = *new Gpu;
-    return gpu;
-  }
-
-  FakeControl& control() { return *control_; }
-  const DriverFunctions* operator->() const { return &functions_; }
-
-  // Makes the device's context the calling thread's, as CUDA's runtime does, and counts the thread.
-  void Enter(int device) {
-    thread_local int current = -1;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      threads_.insert(std::this_thread::get_id());
-    }
-    if (current == device) return;
-    Context old = nullptr;
-    if (current >= 0) Must(functions_.CtxPopCurrent(&old), "pop");
-    Must(functions_.CtxPushCurrent(contexts_[device]), "push");
-    current = device;
-  }
-  size_t threads() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return threads_.size();
-  }
-
-  Stream NewStream(int device) {
-    Enter(device);
-    Stream stream = nullptr;
-    Must(functions_.StreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "new stream");
-    return stream;
-  }
-  // Never freed: work may use it for long.
-  void* AllocatePinned(size_t bytes) {
-    Enter(0);
-    void* memory = nullptr;
-    Must(functions_.MemHostAlloc(&memory, std::max<size_t>(bytes, 1), kHostAllocPortable), "pinned memory");
-    return memory;
-  }
-
- private:
-  Gpu() {
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    TORCH_CHECK(library != nullptr, "load the stand-in for CUDA first");
-    control_ = reinterpret_cast<GetFakeControl>(dlsym(library, "fake_cuda_control"))();
-    FakeOptions options;
-    options.devices = kDevices;
-    control_->Reset(options);
-    using Find = Result (*)(const char*, void**, int, uint64_t, int*);
-    const auto find = reinterpret_cast<Find>(dlsym(library, "cuGetProcAddress_v2"));
-    int outcome = 0;
-#define ANNULUS_DRIVER_FUNCTION(Name, symbol, version, parameters) \
-  Must(find("cu" #Name, reinterpret_cast<void**>(&functions_.Name), version, 0, &outcome), #Name);
-#include "cuda_kernels/driver/driver_functions.inc"
-#undef ANNULUS_DRIVER_FUNCTION
-    for (int device = 0; device < kDevices; ++device) {
-      Device handle = 0;
-      Must(functions_.DeviceGet(&handle, device), "device");
-      Must(functions_.DevicePrimaryCtxRetain(&contexts_[device], handle), "context");
-    }
-  }
-
-  FakeControl* control_ = nullptr;
-  DriverFunctions functions_;
-  Context contexts_[kDevices] = {};
-  std::mutex mutex_;
-  std::set<std::thread::id> threads_;  // That have called it.
-};
 
 // -- Streams and events ----------------------------------------------------------------------------------------------
 
@@ -115,7 +34,7 @@ c10::Stream StreamOf(int device, Stream handle) {
 // instead.
 struct WatchedEvent {
   Event event = nullptr;
-  Stream watcher = nullptr;
+  Stream watcher = nullptr;  // Null: the event was recorded in a capture, and CUDA does not let the host ask it.
 };
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -155,11 +74,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     Must(Enter(stream.device_index())->StreamSynchronize(HandleOf(stream)), "synchronize");
   }
   // Not marked as an override: older versions of PyTorch do not ask for it.
-  bool isStreamCapturing(const c10::Stream& stream) const {
-    CaptureStatus status = CaptureStatus::kNone;
-    Must(Enter(stream.device_index())->StreamIsCapturing(HandleOf(stream), &status), "capturing");
-    return status != CaptureStatus::kNone;
-  }
+  bool isStreamCapturing(const c10::Stream& stream) const { return CaptureOf(stream) != 0; }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     Gpu& gpu = Enter(stream.device_index());
@@ -170,7 +85,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     }
     auto& own = *static_cast<WatchedEvent*>(*event);
     Must(gpu->EventRecord(own.event, HandleOf(stream)), "record");
-    if (own.watcher != nullptr) Must(gpu->StreamDestroy(own.watcher), "destroy");
+    if (own.watcher != nullptr) Must(gpu->StreamDestroy(std::exchange(own.watcher, nullptr)), "destroy");
+    if (isStreamCapturing(stream)) return;
     own.watcher = gpu.NewStream(stream.device_index());
     Must(gpu->StreamWaitEvent(own.watcher, own.event, 0), "watch");
   }
@@ -179,16 +95,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
          "wait");
   }
   bool queryEvent(void* event) const override {
-    return Enter(CurrentDevice())->StreamQuery(static_cast<WatchedEvent*>(event)->watcher) == Result::kSuccess;
+    return Enter(CurrentDevice())->StreamQuery(WatcherOf(event)) == Result::kSuccess;
   }
   void synchronizeEvent(void* event) const override {
-    Must(Enter(CurrentDevice())->StreamSynchronize(static_cast<WatchedEvent*>(event)->watcher), "synchronize");
+    Must(Enter(CurrentDevice())->StreamSynchronize(WatcherOf(event)), "synchronize");
   }
   void destroyEvent(void* event, const c10::DeviceIndex device) const noexcept override {
     auto* const own = static_cast<WatchedEvent*>(event);
     Gpu& gpu = Enter(device);
     Must(gpu->EventDestroy(own->event), "destroy");
-    Must(gpu->StreamDestroy(own->watcher), "destroy");
+    if (own->watcher != nullptr) Must(gpu->StreamDestroy(own->watcher), "destroy");
     delete own;
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override;
@@ -202,7 +118,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return streams;
   }
 
+  static uint64_t CaptureOf(const c10::Stream& stream) {
+    return Gpu::OfProcess().CaptureOf(stream.device_index(), HandleOf(stream));
+  }
+
  private:
+  static Stream WatcherOf(void* event) {
+    Stream const watcher = static_cast<WatchedEvent*>(event)->watcher;
+    TORCH_CHECK(watcher != nullptr, "the host asks an event that was recorded in a capture");
+    return watcher;
+  }
   static Gpu& Enter(int device) {
     Gpu& gpu = Gpu::OfProcess();
     gpu.Enter(device);
@@ -218,30 +143,34 @@ const Guard& TheGuard() {
 // -- Memory ----------------------------------------------------------------------------------------------------------
 
 // As PyTorch's caching allocator: memory that was given back is given out again at once to the stream that it was
-// allocated in, and not before the other streams are done that were recorded.
+// allocated in, and not before the other streams are done that were recorded. What is allocated in a capture is given
+// out again in that capture alone, and not at all if other streams of it use it.
 class Allocator final : public c10::Allocator {
  public:
   struct Block {
     std::byte* memory;
     size_t bytes;
     c10::Stream stream;
+    uint64_t capture;             // 0: none.
     std::set<Stream> users = {};  // Other streams.
     std::list<void*> events = {};
   };
 
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Stream stream = TheGuard().getStream(TheGuard().getDevice());
+    const uint64_t capture = Guard::CaptureOf(stream);
     bytes = std::max<size_t>(bytes, 1);
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto block = free_.begin(); block != free_.end(); ++block) {
-      if ((*block)->bytes != bytes || (*block)->stream != stream || IsUsed(*block)) continue;
+      if ((*block)->bytes != bytes || (*block)->stream != stream || (*block)->capture != capture) continue;
+      if (IsUsed(*block)) continue;
       Block* const found = *block;
       free_.erase(block);
       ++reused_;
       return Give(found);
     }
     std::byte* const memory = Gpu::OfProcess().control().Allocate(stream.device_index(), bytes);
-    return Give(new Block{memory, bytes, stream});
+    return Give(new Block{memory, bytes, stream, capture});
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, size_t) const override { TORCH_CHECK(false, "nothing clones such memory"); }
@@ -276,6 +205,10 @@ class Allocator final : public c10::Allocator {
   }
   void Reclaim(Block* block) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_captured = [block](Stream user) {
+      return Guard::CaptureOf(StreamOf(block->stream.device_index(), user)) != 0;
+    };
+    if (std::any_of(block->users.begin(), block->users.end(), is_captured)) return;
     for (const Stream user : std::exchange(block->users, {})) {
       block->events.push_back(nullptr);
       TheGuard().record(&block->events.back(), StreamOf(block->stream.device_index(), user), -1,
@@ -381,9 +314,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("pending", [] { return Gpu::OfProcess().control().Counts().pending; });
   module.def("threads", [] { return Gpu::OfProcess().threads(); });
   module.def("reused", [] { return Allocator::OfProcess().reused(); });
-  module.def("capture", [](int64_t stream, bool captures) {
-    Gpu::OfProcess().control().Capture(reinterpret_cast<annulus::cuda::Stream>(stream), captures);
+  module.def("begin_capture",
+             [](int64_t stream) { Gpu::OfProcess().BeginCapture(reinterpret_cast<annulus::cuda::Stream>(stream)); });
+  module.def("end_capture", [](int64_t stream) {
+    return reinterpret_cast<int64_t>(Gpu::OfProcess().EndCapture(reinterpret_cast<annulus::cuda::Stream>(stream)));
   });
+  // In the current stream.
+  module.def("launch", [](int64_t exec) {
+    const c10::Stream stream = TheGuard().getStream(TheGuard().getDevice());
+    Gpu::OfProcess().Enter(stream.device_index());
+    Must(Gpu::OfProcess().graphs().GraphLaunch(reinterpret_cast<GraphExec>(exec), HandleOf(stream)), "launch");
+  });
+  module.def("destroy_graph", [](int64_t exec) {
+    Must(Gpu::OfProcess().graphs().GraphExecDestroy(reinterpret_cast<GraphExec>(exec)), "destroy");
+  });
+  module.def("user_objects", [] { return Gpu::OfProcess().control().Counts().user_objects; });
   module.def("new_stream", [](int device) { return StreamOf(device, Gpu::OfProcess().NewStream(device)).id(); });
   // Returns the stream that was current.
   module.def("exchange_stream", [](int device, int64_t stream) {

@@ -1,4 +1,4 @@
-"""CUDA tensors on the stand-in for CUDA's driver (torch_cuda_stand_in.cc). ANNULUS_TEST_CUDA names a folder with the stand-in and the extension."""
+"""CUDA tensors on the stand-in for CUDA's driver (torch_cuda_stand_in.cc over torch_cuda_gpu.h). ANNULUS_TEST_CUDA names a folder with the stand-in and the extension."""
 
 import contextlib
 import ctypes
@@ -23,6 +23,35 @@ torch._C._get_accelerator = lambda *_: torch.device("cuda")  # Where PyTorch loo
 def cuda(tensor, device=0):
     """A copy on a device, enqueued in its current stream."""
     return tensor.to(f"cuda:{device}")
+
+
+class Graph:
+    """What torch.cuda.CUDAGraph is: calls that were captured from a stream, to be made again by each replay in the current one."""
+
+    def __init__(self):
+        self._exec = None
+
+    def capture_end(self, handle):
+        self._exec = gpu.end_capture(handle)
+
+    def replay(self):
+        gpu.launch(self._exec)
+
+    def reset(self):
+        gpu.destroy_graph(self._exec)
+        self._exec = None
+
+
+@contextlib.contextmanager
+def captured(handle):
+    """What the stream gets within becomes the graph that this gives; the stream is current meanwhile."""
+    graph = Graph()
+    with stream(handle):
+        gpu.begin_capture(handle)
+        try:
+            yield graph
+        finally:
+            graph.capture_end(handle)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,8 @@
 import os
 
 if os.environ["ANNULUS_TEST_CUDA"] == "real":
-    from torch_cuda_real import cuda, gpu, held, stream
+    from torch_cuda_real import captured, cuda, gpu, held, stream
 else:
-    from torch_cuda_stand_in import cuda, gpu, held, stream
+    from torch_cuda_stand_in import captured, cuda, gpu, held, stream
 
-__all__ = ["cuda", "gpu", "held", "stream"]
+__all__ = ["captured", "cuda", "gpu", "held", "stream"]

@@ -19,11 +19,11 @@ status=0
 out=$("$folder/run" about) || status=$?
 [[ $status -eq 77 && $out == "not run: PyTorch sees no GPU"* ]] || { echo "$status $out"; exit 1; }
 
-for program in $(grep -o 'programs/[a-z_]*\.py' "$folder/run" | sort -u) programs/torch_{cuda_ranks,values,model}.py; do
+for program in $(grep -o 'programs/[a-z_]*\.py' "$folder/run" | sort -u) programs/torch_{cuda_ranks,cuda_graphs,values,model}.py; do
   [[ -e $folder/$program ]] || { echo "no $program"; exit 1; }
 done
 "$PYTHON" -m compileall -q "$folder/programs"
-for module in torch_values torch_model torch_cuda_ranks; do grep -q "compiled $module" "$folder/run"; done
+for module in torch_values torch_model torch_cuda_ranks torch_cuda_graphs; do grep -q "compiled $module" "$folder/run"; done
 
 # To compile it all takes too long for a test.
 headers=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')

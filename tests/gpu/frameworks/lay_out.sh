@@ -9,7 +9,7 @@ chmod +x "$folder/bin/annulus-run"
 rm -r "$folder"/site/pyannulus-*.data "$folder"/site/pyannulus/_core.*.so
 cp frameworks/python/*.cc frameworks/python/*.h frameworks/python/core.map "$rows" "$folder/src/frameworks/python/"
 cp collectives/annulus.h "$folder/src/"
-cp tests/frameworks/{array_cases,torch_rank}.py tests/frameworks/torch_cuda/torch_cuda_{tensors,real,ranks}.py tests/gpu/frameworks/*.py "$folder/programs/"
+cp tests/frameworks/{array_cases,torch_rank}.py tests/frameworks/torch_cuda/torch_cuda_{tensors,real,ranks,graphs}.py tests/gpu/frameworks/*.py "$folder/programs/"
 for library in libssl.so.3 libcrypto.so.3; do
   cp -L "$(/sbin/ldconfig -p | awk -v name="$library" '$1 == name { print $NF; exit }')" "$folder/openssl/"
 done
