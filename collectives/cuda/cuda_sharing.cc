@@ -121,21 +121,46 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
     return Status::Invalid("a rank shares less of its GPU's memory than the call needs");
   const CudaDevice* used = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
+  cuda::Uuid of;
+  std::memcpy(of.bytes, place.device, sizeof of.bytes);
+  ANNULUS_RETURN_IF_ERROR(domain_->peers().Check(*used, of));
   std::byte* begin = nullptr;
   if (place.process != domain_->process()) {
-    held_.reserve(held_.size() + 1);
-    for (FileLetter letter; post_.Take(&letter);) letters_.push_back(std::move(letter));
-    ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(*used, place, letters_, &begin));
-    held_.push_back(begin);
-  } else if (std::memcmp(place.device, used->uuid().bytes, sizeof place.device) == 0) {
-    begin = cuda::FromDevice(place.begin);  // No process maps its own memory.
+    ANNULUS_RETURN_IF_ERROR(Map(*used, place, &begin));
   } else {
-    // Whether a process's GPUs may reach each other is the program's affair.
-    return {Code::kUnsupported, "it lies on another GPU of this process"};
+    ANNULUS_RETURN_IF_ERROR(ReachOwn(*used, place, &begin));
   }
   *memory = begin + place.offset;
   // Of other processes' descriptors the driver has mapped just what the place says.
-  return place.files > 0 && !held_.empty() && held_.back() == begin ? Status() : CheckRange(*memory, bytes);
+  return place.files > 0 && place.process != domain_->process() ? Status() : CheckRange(*memory, bytes);
+}
+
+Status CudaSharing::Map(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  held_.reserve(held_.size() + 1);
+  for (FileLetter letter; post_.Take(&letter);) letters_.push_back(std::move(letter));
+  ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(device, place, letters_, begin));
+  held_.push_back({&device, *begin});
+  return Status();
+}
+
+// No process maps its own memory by a name.
+Status CudaSharing::ReachOwn(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  *begin = cuda::FromDevice(place.begin);
+  if (std::memcmp(place.device, device.uuid().bytes, sizeof place.device) == 0) return Status();
+  if (place.files > 0) {
+    uint64_t number = 0;
+    std::memcpy(&number, place.handle, sizeof number);
+    std::shared_ptr<const CudaPieces::Run> run = domain_->pieces().At(number);
+    if (run == nullptr) return {Code::kUnsupported, "it has changed since"};
+    runs_.push_back(std::move(run));
+    return runs_.back()->MapFor(device, begin);
+  }
+  cuda::PointerPlace known;
+  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(*begin, &known));
+  if (known.type != cuda::MemoryType::kDevice) return {Code::kUnsupported, "it has changed since"};
+  const CudaDevice* owner = nullptr;
+  ANNULUS_RETURN_IF_ERROR(domain_->Use(known.device, &owner));
+  return domain_->peers().Enable(device, *owner);
 }
 
 // What a peer says of its memory is not relied on.
@@ -175,8 +200,9 @@ Status CudaSharing::Send(const SharedPlace& place, const SharedAddress& to) {
 }
 
 void CudaSharing::Release() {
-  for (const std::byte* const begin : held_) domain_->mappings().Release(begin);
+  for (const Held& each : held_) domain_->mappings().Release(*each.device, each.begin);
   held_.clear();
+  runs_.clear();
   letters_.clear();
   post_.Close();
 }

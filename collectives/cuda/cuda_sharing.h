@@ -6,10 +6,12 @@
 // Threads: one at a time.
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/file_post.h"
 #include "collectives/reduce/shared_memory.h"
 #include "cuda_kernels/driver/driver.h"
@@ -45,6 +47,10 @@ class CudaSharing final : public SharedMemory {
     SharedPlace place;
     int device;
   };
+  struct Held {
+    const CudaDevice* device;
+    const std::byte* begin;
+  };
   // What the driver says of an address.
   struct Known {
     uint64_t id = 0;
@@ -59,6 +65,9 @@ class CudaSharing final : public SharedMemory {
   Status FindPieces(const std::byte* memory, size_t bytes, int device, SharedPlace* place);
   // Logs why memory of that GPU stays here, once.
   void TellStays(int device, const Status& why);
+  // Sets *begin to where `device` finds what another process has exported, or this one on another GPU.
+  Status Map(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
+  Status ReachOwn(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
   // Completes the place of an allocation.
   Status Name(Exported* exported) const;
   // Refuses memory that is not a GPU's, or ends before so many bytes.
@@ -66,11 +75,12 @@ class CudaSharing final : public SharedMemory {
 
   CudaDomain* const domain_;
   const ReduceOn on_;
-  std::vector<Exported> exports_;  // The latest at the end.
-  std::vector<const std::byte*> held_;
-  std::set<std::string> told_;  // Reasons.
-  bool sends_files_ = true;     // Until that has failed.
-  std::set<uint64_t> refused_;  // Runs of which the driver gives no descriptors.
+  std::vector<Exported> exports_;                             // The latest at the end.
+  std::vector<Held> held_;                                    // Mappings in use,
+  std::vector<std::shared_ptr<const CudaPieces::Run>> runs_;  // and what this process maps of its own.
+  std::set<std::string> told_;                                // Reasons.
+  bool sends_files_ = true;                                   // Until that has failed.
+  std::set<uint64_t> refused_;                                // Runs of which the driver gives no descriptors.
   FilePost post_;
   std::vector<FileLetter> letters_;
 };

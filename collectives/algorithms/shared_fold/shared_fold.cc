@@ -302,11 +302,18 @@ SharedFold::Finding SharedFold::FindBuffers() {
       found = own_.shared->Await(&finding.to);
     }
     if (found.ok()) continue;
-    Log(LogLevel::kInfo, rank_, "cannot reach the GPU memory of rank %d: %s", rank,
-        found.would_block() ? "its descriptors did not come" : found.message().c_str());
+    TellMissing(rank, found.would_block() ? "its descriptors did not come" : found.message());
     return Finding();
   }
   return finding;
+}
+
+// Each call may find the same.
+void SharedFold::TellMissing(int rank, const std::string& why) {
+  std::string text = "cannot reach the GPU memory of rank " + std::to_string(rank) + ": " + why;
+  if (text == own_.told) return;
+  Log(LogLevel::kInfo, rank_, "%s", text.c_str());
+  own_.told = std::move(text);
 }
 
 Status SharedFold::FindBuffersOf(int rank) {

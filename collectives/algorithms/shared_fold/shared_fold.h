@@ -21,6 +21,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "collectives/algorithms/one_hop/short_hop.h"
@@ -99,6 +100,7 @@ class SharedFold final : public Runner {
     Offer offer;
     Finding finding;
     uint8_t word = 0;  // What it says in later hops: 1 is yes.
+    std::string told;  // Which memory it could not reach, as the log has it.
   };
 
   // All ranks, by number: what they have offered, and where it is here.
@@ -157,6 +159,7 @@ class SharedFold final : public Runner {
   void NextPiece();
   // The end of the first hop of a call in a stream.
   Status CheckProgram() const;
+  void TellMissing(int rank, const std::string& why);
   void MakeFold(int chunk);
   Status AdvanceFolds(bool* moved);
   void Decline();

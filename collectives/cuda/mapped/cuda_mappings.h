@@ -39,7 +39,7 @@ class CudaMappings {
   Status Hold(const CudaDevice& device, const SharedPlace& place, std::span<const FileLetter> letters,
               std::byte** begin);
   // Ends one use.
-  void Release(const std::byte* begin);
+  void Release(const CudaDevice& device, const std::byte* begin);
 
   // For queues: their first and their last word. The last queue closes everything. Leave returns whether it was that.
   void Enter();

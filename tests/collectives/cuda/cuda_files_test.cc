@@ -176,7 +176,7 @@ class CudaFilesTest : public CudaFixture {
     std::byte* found = nullptr;
     const Status status = mappings_.Hold(*gpu_, place, letters, &found);
     *letter = std::move(letters.front());
-    if (status.ok()) mappings_.Release(found);
+    if (status.ok()) mappings_.Release(*gpu_, found);
     return status;
   }
 

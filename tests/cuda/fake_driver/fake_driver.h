@@ -248,9 +248,17 @@ class FakeDriver final : public FakeControl {
     return is_there ? Result::kSuccess : Result::kInvalidValue;
   }
   Result ImportMemory(const IpcMemHandle& handle, std::byte** memory) {
-    *memory = gpu_->WithMemory([&](FakeMemory* all) { return all->Import(Device(), handle); });
-    counts_.mappings += *memory != nullptr;
-    return *memory != nullptr ? Result::kSuccess : Result::kInvalidContext;
+    *memory = nullptr;
+    const Result result = gpu_->WithMemory([&](FakeMemory* all) { return all->Import(Device(), handle, memory); });
+    counts_.mappings += result == Result::kSuccess;
+    return result;
+  }
+  Result EnablePeer(Context peer) {
+    const int device = ToNumber(peer) - 1;
+    if (device < 0 || device >= options_.devices) return Result::kInvalidContext;
+    ++counts_.peers;
+    if (gpu_->mistake() == Mistake::kNoPeer) return Result::kSuccess;
+    return gpu_->WithMemory([=](FakeMemory* all) { return all->peers().Enable(Device(), device); });
   }
   Result CloseMemory(std::byte* memory) {
     MustBeIdle(memory, "a mapping is closed");

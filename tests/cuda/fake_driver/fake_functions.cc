@@ -60,7 +60,8 @@ struct Functions : GraphFunctions, VirtualFunctions {
   static Result DeviceGetUuid(Uuid* uuid, Device device) {
     if (!Fake().IsHandle(device)) return Result::kInvalidValue;
     *uuid = Uuid();
-    std::memcpy(uuid->bytes, &device, sizeof device);
+    const int on_machine = device + Fake().options().first_device;
+    std::memcpy(uuid->bytes, &on_machine, sizeof on_machine);
     return Result::kSuccess;
   }
   static Result DevicePrimaryCtxRetain(Context* context, Device device) {
@@ -87,6 +88,22 @@ struct Functions : GraphFunctions, VirtualFunctions {
       *device = FakeDriver::HandleOf(FakeDriver::Device());
       return Result::kSuccess;
     });
+  }
+
+  static Result DeviceCanAccessPeer(int* can, Device device, Device peer) {
+    return Without("cuDeviceCanAccessPeer", [&] {
+      if (!Fake().IsHandle(device) || !Fake().IsHandle(peer)) return Result::kInvalidDevice;
+      const int from = FakeDriver::OrdinalOf(device);
+      const int to = FakeDriver::OrdinalOf(peer);
+      *can = Fake().gpu().WithMemory([=](FakeMemory* all) {
+        return from != to && all->peers().CanAccess(from, all->peers().OnMachine(to)) ? 1 : 0;
+      });
+      return Result::kSuccess;
+    });
+  }
+  static Result CtxEnablePeerAccess(Context peer, unsigned flags) {
+    return WithContext("cuCtxEnablePeerAccess",
+                       [&] { return flags == 0 ? Fake().EnablePeer(peer) : Result::kInvalidValue; });
   }
 
   static Result MemAlloc(DevicePointer* memory, size_t bytes) {
@@ -123,8 +140,9 @@ struct Functions : GraphFunctions, VirtualFunctions {
   static Result IpcGetMemHandle(IpcMemHandle* handle, DevicePointer memory) {
     return WithContext("cuIpcGetMemHandle", [&] { return Fake().ExportMemory(FromDevice(memory), handle); });
   }
-  static Result IpcOpenMemHandle(DevicePointer* memory, IpcMemHandle handle, unsigned) {
+  static Result IpcOpenMemHandle(DevicePointer* memory, IpcMemHandle handle, unsigned flags) {
     return OutsideGraphs("cuIpcOpenMemHandle", [&] {
+      if (flags != kIpcLazyPeerAccess) return Result::kInvalidValue;
       std::byte* mapped = nullptr;
       const Result result = Fake().ImportMemory(handle, &mapped);
       *memory = ToDevice(mapped);
