@@ -126,7 +126,9 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
   ANNULUS_RETURN_IF_ERROR(domain_->peers().Check(*used, of));
   std::byte* begin = nullptr;
   if (place.process != domain_->process()) {
-    ANNULUS_RETURN_IF_ERROR(Map(*used, place, &begin));
+    Status mapped = Map(*used, place, &begin);
+    if (mapped.code() == Code::kSystem) domain_->peers().Refuse(*used, of, mapped);
+    ANNULUS_RETURN_IF_ERROR(std::move(mapped));
   } else {
     ANNULUS_RETURN_IF_ERROR(ReachOwn(*used, place, &begin));
   }

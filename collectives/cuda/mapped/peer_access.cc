@@ -10,12 +10,14 @@ bool IsSame(const cuda::Uuid& a, const cuda::Uuid& b) { return std::memcmp(a.byt
 
 }  // namespace
 
-Status PeerAccess::Ask(const CudaDevice& device, const cuda::Uuid& of) {
+Status PeerAccess::Ask(const CudaDevice& device, const cuda::Uuid& of, bool* is_seen) {
+  *is_seen = false;
   const cuda::Driver& driver = device.driver();
   cuda::Device each = 0;
   for (int number = 0; driver->DeviceGet(&each, number) == cuda::Result::kSuccess; ++number) {
     cuda::Uuid uuid{};
     if (driver->DeviceGetUuid(&uuid, each) != cuda::Result::kSuccess || !IsSame(uuid, of)) continue;
+    *is_seen = true;
     int can = 0;
     ANNULUS_RETURN_IF_ERROR(
         driver.ToStatus(driver->DeviceCanAccessPeer(&can, device.handle(), each), "cuDeviceCanAccessPeer"));
@@ -38,10 +40,11 @@ Status PeerAccess::Check(const CudaDevice& device, const cuda::Uuid& of) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (const Pair* const known = Find(device, of); known != nullptr) return known->reached;
   }
-  const Status reached = Ask(device, of);
+  bool is_seen = false;
+  const Status reached = Ask(device, of, &is_seen);
   if (!reached.ok() && reached.code() != Code::kUnsupported) return reached;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (Find(device, of) == nullptr && pairs_.size() < kMostPairs) pairs_.push_back({&device, of, reached});
+  if (Find(device, of) == nullptr && pairs_.size() < kMostPairs) pairs_.push_back({&device, of, reached, is_seen});
   return reached;
 }
 
@@ -61,6 +64,15 @@ Status PeerAccess::Enable(const CudaDevice& device, const CudaDevice& of) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Pair* const known = Find(device, of.uuid()); known != nullptr) known->is_enabled = true;
   return Status();
+}
+
+void PeerAccess::Refuse(const CudaDevice& device, const cuda::Uuid& of, const Status& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Pair* const known = Find(device, of);
+  if (known == nullptr || known->is_seen) return;
+  known->reached = {Code::kUnsupported,
+                    "GPU " + std::to_string(device.ordinal()) +
+                        " cannot reach the memory of a GPU that its process does not see: " + why.message()};
 }
 
 std::string PeerAccess::WhyNot() const {

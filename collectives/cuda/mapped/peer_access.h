@@ -27,6 +27,8 @@ class PeerAccess {
   // Lets `device` into what cudaMalloc gives on `of`, for as long as the process lives, as cudaDeviceEnablePeerAccess
   // does. Errors: as Check.
   Status Enable(const CudaDevice& device, const CudaDevice& of);
+  // Memory of that GPU could not be mapped for `device`. If this process does not see it, that is not tried again.
+  void Refuse(const CudaDevice& device, const cuda::Uuid& of, const Status& why);
   // Which GPU cannot reach which, of the first two of which that was found; "": none was.
   std::string WhyNot() const;
 
@@ -36,11 +38,12 @@ class PeerAccess {
     const CudaDevice* device;
     cuda::Uuid of;
     Status reached;
+    bool is_seen;
     bool is_enabled = false;
   };
 
-  // Asks the driver.
-  static Status Ask(const CudaDevice& device, const cuda::Uuid& of);
+  // Asks the driver, and sets *is_seen to whether it knows that GPU.
+  static Status Ask(const CudaDevice& device, const cuda::Uuid& of, bool* is_seen);
   // Null: nothing is known of them. With mutex_ held.
   Pair* Find(const CudaDevice& device, const cuda::Uuid& of);
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -54,7 +55,17 @@ struct FakeKernel {
 
 class FakeDriver final : public FakeControl {
  public:
-  FakeDriver() { Reset(FakeOptions()); }
+  // A program that does not know of the stand-in has one device, or those of CUDA_VISIBLE_DEVICES, a list of numbers
+  // that follow each other.
+  FakeDriver() {
+    FakeOptions options;
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != nullptr) {
+      options.first_device = std::atoi(visible);
+      options.devices = 1 + static_cast<int>(std::count(visible, visible + std::strlen(visible), ','));
+    }
+    Reset(options);
+  }
 
   void Reset(const FakeOptions& options) override {
     gpu_.reset();

@@ -1,12 +1,16 @@
 // Large collectives in streams between the GPUs of a host, each rank with memory on its own or two on each: what the
 // GPUs do for them, the bits of the same call on host memory, and GPUs that do not reach each other. All on the
 // stand-in for the driver, in processes of their own, since GPUs reach each other or not as long as a process lives.
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
 #include <string>
 #include <vector>
 
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_folds.h"
+#include "tests/collectives/api/stream_user.h"
 #include "tests/collectives/cuda/mapped_fold.h"
 
 namespace annulus {
@@ -134,6 +138,49 @@ TEST_F(StreamPeersTest, ProcessesMapTheMemoryOfOtherGpus) {
       EXPECT_EQ(fake->Counts().mappings, 0);
     });
   }
+}
+
+// What it has submitted is on its GPU, and the others have its input or not.
+TEST_F(StreamPeersTest, ARankThatDiesBlocksNoStream) {
+  constexpr int kDies = 2;
+  const Cluster first(FoldingConfig(3));
+  const Cluster second(FoldingConfig(2));
+  InProcesses(
+      3,
+      [&](int number) {
+        cuda::FakeControl* const fake = LoadDriver({.devices = 3, .link = Pairs});
+        StreamUser user(number, number);
+        const cuda::Stream stream = user.NewStream();
+        UserConfig config = first.Config(number);
+        annulus_comm_t* comm = nullptr;
+        ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
+        Agree(comm, &user, stream);
+        constexpr size_t kBytes = 40 * kPieceBytes;
+        std::byte* const memory = user.Allocate(kBytes);
+        EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK);
+        if (number == kDies) kill(getpid(), SIGKILL);
+        EXPECT_TRUE(user.Drain(stream));
+        annulus_error_t verdict{};
+        verdict.struct_bytes = sizeof verdict;
+        ASSERT_TRUE(ComesTrue([&] {
+          EXPECT_EQ(annulus_comm_verdict(comm, &verdict), ANNULUS_OK);
+          return verdict.status == ANNULUS_PEER_LOST;
+        }));
+        EXPECT_EQ(verdict.rank, kDies);
+        annulus_comm_destroy(comm);
+        config = second.Config(number);
+        ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
+        Agree(comm, &user, stream);
+        EXPECT_EQ(LaunchesOfACall({comm, number, 2, &user, stream}), 1);
+        Compare(comm, {9'001}, number, &user, stream);
+        annulus_barrier(comm);
+        EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
+        // A gate that a verdict has opened lets a fold read what others still write; nobody reads its result.
+        std::vector<std::string> violations = fake->Violations();
+        std::erase_if(violations, [](const std::string& each) { return each.ends_with(", in exports"); });
+        EXPECT_EQ(violations, std::vector<std::string>());
+      },
+      kDies);
 }
 
 // Planted: what the library asks for is not done. The fold fails on the GPU; no stream waits for ever.
