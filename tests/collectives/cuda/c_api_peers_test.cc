@@ -1,7 +1,6 @@
 // Collectives in one fold between the GPUs of a host, on the stand-in for CUDA's driver: the first rank on each GPU
 // folds its chunks, in one launch without a copy, and reaches the others' memory of every kind. Ranks are threads of a
 // process or processes, which see all GPUs or their own. GPUs that do not reach each other go the other way.
-#include <atomic>
 #include <thread>
 
 #include "cuda_kernels/kernel_image.h"
@@ -280,7 +279,9 @@ TEST_F(PeersTest, WhatTheDriverRefusesGoesTheOtherWay) {
                                                        {"cuDeviceCanAccessPeer", Memory::kPlain},
                                                        {"cuMemSetAccess", Memory::kPieces},
                                                        {"cuMemMap", Memory::kPieces}};
-  for (const auto& [function, kind] : kCases) {
+  for (const auto& each : kCases) {
+    const char* const function = each.first;
+    const Memory kind = each.second;
     OnThreads({.devices = 2}, 2, [&](const MappedRank& process, const FoldCalls& own) {
       const Buffer memory(process, kind, own.rank);
       annulus_barrier(own.comm);
