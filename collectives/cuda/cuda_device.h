@@ -29,6 +29,8 @@ class CudaDevice {
 
   const cuda::Driver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
+  // What the driver calls it.
+  cuda::Device handle() const { return handle_; }
   cuda::Context context() const { return context_; }
   int multiprocessors() const { return multiprocessors_; }
   // 90 for sm_90.

@@ -213,10 +213,12 @@ CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
   }
   if (report.why[0] == '\0' && on == ReduceOn::kCpu) report.why = "device_reduce (ANNULUS_DEVICE_REDUCE) is cpu";
   report.path = report.why[0] == '\0' ? Path::kKernels : Path::kStaged;
-  const std::string way = exports_.WayOf(links);
-  const bool is_best = report.why[0] == '\0';
-  if (!way.empty() && is_best) report.why = Keep(way, "for more reasons than are kept; the log has the first");
-  if (!way.empty() && !is_best) report.why = Keep(std::string(report.why) + "; " + way, report.why);
+  for (const std::string& more : {exports_.WayOf(links), shared_.peers.WhyNot()}) {
+    if (more.empty()) continue;
+    const bool is_best = report.why[0] == '\0';
+    report.why = is_best ? Keep(more, "for more reasons than are kept; the log has the first")
+                         : Keep(std::string(report.why) + "; " + more, report.why);
+  }
   return report;
 }
 

@@ -20,6 +20,7 @@
 #include "collectives/cuda/device_ranges.h"
 #include "collectives/cuda/mapped/cuda_mappings.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
+#include "collectives/cuda/mapped/peer_access.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "collectives/reduce/memory_domain.h"
 #include "cuda_kernels/driver/driver.h"
@@ -91,8 +92,9 @@ class CudaDomain final : public MemoryDomain {
 
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
-  CudaMappings& mappings() { return mappings_; }
-  CudaPieces& pieces() { return pieces_; }
+  CudaMappings& mappings() { return shared_.mappings; }
+  CudaPieces& pieces() { return shared_.pieces; }
+  PeerAccess& peers() { return shared_.peers; }
   // A number that no other process of the host has.
   uint64_t process() const { return process_; }
 
@@ -102,6 +104,12 @@ class CudaDomain final : public MemoryDomain {
     std::vector<std::unique_ptr<CudaDevice>> all;  // As they were first used.
     std::set<int> opening;                         // By number: a thread takes it up.
     std::condition_variable opened;                // One of them is that no more.
+  };
+  // Memory that ranks and GPUs reach in each other.
+  struct Shared {
+    PeerAccess peers;
+    CudaMappings mappings;
+    CudaPieces pieces;
   };
   // Places that communicators have left to GPUs and graphs that still have them.
   struct Left {
@@ -123,8 +131,7 @@ class CudaDomain final : public MemoryDomain {
   PinnedSlots slots_;
   DeviceRanges ranges_;  // Ranges of the buffers of calls.
   CudaExports exports_;
-  CudaMappings mappings_;
-  CudaPieces pieces_;
+  Shared shared_;
   const uint64_t process_;
   mutable std::mutex mutex_;  // Guards what follows. Not held while the driver is called, as none here.
   Devices devices_;

@@ -141,18 +141,40 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
     return Status::Invalid("a rank shares less of its GPU's memory than the call needs");
   const CudaDevice* used = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
+  cuda::Uuid of;
+  std::memcpy(of.bytes, place.device, sizeof of.bytes);
+  ANNULUS_RETURN_IF_ERROR(domain_->peers().Check(*used, of));
   std::byte* begin = nullptr;
   if (place.process != domain_->process()) {
-    ANNULUS_RETURN_IF_ERROR(Reach(*used, place, &begin));
-  } else if (std::memcmp(place.device, used->uuid().bytes, sizeof place.device) == 0) {
-    begin = cuda::FromDevice(place.begin);  // No process maps its own memory.
+    Status reached = Reach(*used, place, &begin);
+    if (reached.code() == Code::kSystem) domain_->peers().Refuse(*used, of, reached);
+    ANNULUS_RETURN_IF_ERROR(std::move(reached));
   } else {
-    // Whether a process's GPUs may reach each other is the program's affair.
-    return {Code::kUnsupported, "it lies on another GPU of this process"};
+    ANNULUS_RETURN_IF_ERROR(ReachOwn(*used, place, &begin));
   }
   *memory = begin + place.offset;
   // Of other processes' descriptors the driver has mapped just what the place says.
-  return place.files > 0 && !held_.empty() && held_.back() == begin ? Status() : CheckRange(*memory, bytes);
+  return place.files > 0 && place.process != domain_->process() ? Status() : CheckRange(*memory, bytes);
+}
+
+// No process maps its own memory by a name.
+Status CudaSharing::ReachOwn(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  *begin = cuda::FromDevice(place.begin);
+  if (std::memcmp(place.device, device.uuid().bytes, sizeof place.device) == 0) return Status();
+  if (place.files > 0) {
+    uint64_t number = 0;
+    std::memcpy(&number, place.handle, sizeof number);
+    std::shared_ptr<const CudaPieces::Run> run = domain_->pieces().At(number);
+    if (run == nullptr) return {Code::kUnsupported, "it has changed since"};
+    runs_.push_back(std::move(run));
+    return runs_.back()->MapFor(device, begin);
+  }
+  cuda::PointerPlace known;
+  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(*begin, &known));
+  if (known.type != cuda::MemoryType::kDevice) return {Code::kUnsupported, "it has changed since"};
+  const CudaDevice* owner = nullptr;
+  ANNULUS_RETURN_IF_ERROR(domain_->Use(known.device, &owner));
+  return domain_->peers().Enable(device, *owner);
 }
 
 Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
@@ -184,7 +206,7 @@ Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, st
       lost_[run].Failed();
     }
   }
-  if (held.ok()) held_.push_back(*begin);
+  if (held.ok()) held_.push_back({&device, *begin});
   return held;
 }
 
@@ -197,7 +219,7 @@ void CudaSharing::MapLetters(uint64_t from) {
       held_.reserve(held_.size() + 1);
       std::byte* begin = nullptr;
       Status mapped = domain_->mappings().Hold(*each.device, each.place, &letter, &begin);
-      if (mapped.ok()) held_.push_back(begin), lost_.erase({each.place.process, NumberOf(each.place)});
+      if (mapped.ok()) held_.push_back({each.device, begin}), lost_.erase({each.place.process, NumberOf(each.place)});
       if (!mapped.would_block()) each.outcome = std::move(mapped);
     }
     letter = FileLetter();
@@ -250,10 +272,11 @@ Status CudaSharing::Send(const SharedPlace& place, const SharedAddress& to) {
 }
 
 void CudaSharing::Release() {
-  for (const std::byte* const begin : held_) domain_->mappings().Release(begin);
+  for (const Held& each : held_) domain_->mappings().Release(*each.device, each.begin);
   held_.clear();
   coming_.wanted.clear();
   coming_.post.Close();
+  runs_.clear();
 }
 
 }  // namespace annulus

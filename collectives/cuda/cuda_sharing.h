@@ -7,11 +7,13 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "base/told_reasons.h"
+#include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/file_post.h"
 #include "collectives/cuda/mapped/retries.h"
 #include "collectives/reduce/shared_memory.h"
@@ -48,6 +50,10 @@ class CudaSharing final : public SharedMemory {
     uint64_t id;
     SharedPlace place;
     int device;
+  };
+  struct Held {
+    const CudaDevice* device;
+    const std::byte* begin;
   };
   // What the driver says of an address.
   struct Known {
@@ -90,6 +96,8 @@ class CudaSharing final : public SharedMemory {
   void MapLetters(uint64_t from);
   // Logs why memory of that GPU stays here, once.
   void TellStays(int device, const Status& why);
+  // Sets *begin to where `device` finds what this process has on any GPU. Errors: as Import.
+  Status ReachOwn(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
   // Completes the place of an allocation.
   Status Name(Exported* exported) const;
   // Refuses memory that is not a GPU's, or ends before so many bytes.
@@ -97,8 +105,9 @@ class CudaSharing final : public SharedMemory {
 
   CudaDomain* const domain_;
   const ReduceOn on_;
-  std::vector<Exported> exports_;  // The latest at the end.
-  std::vector<const std::byte*> held_;
+  std::vector<Exported> exports_;                             // The latest at the end.
+  std::vector<Held> held_;                                    // Mappings in use,
+  std::vector<std::shared_ptr<const CudaPieces::Run>> runs_;  // and what this process maps of its own.
   ToldReasons told_;
   Sent sent_;
   Coming coming_;

@@ -16,10 +16,13 @@ enum class Result : int {
   kNotInitialized = 3,
   kDeinitialized = 4,  // The process ends.
   kNoDevice = 100,
+  kInvalidDevice = 101,
   kInvalidContext = 201,
+  kPeerAccessUnsupported = 217,
   kNotFound = 500,
   kNotReady = 600,
   kIllegalAddress = 700,
+  kPeerAccessAlreadyEnabled = 704,
   kHostMemoryAlreadyRegistered = 712,
   kLaunchFailed = 719,
   kNotPermitted = 800,

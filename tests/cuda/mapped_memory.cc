@@ -10,7 +10,7 @@ Status MappedMemory::Make(const cuda::Driver& driver, cuda::Context context, con
   if (!driver.has_virtual_memory()) return {Code::kUnsupported, "the driver has no virtual memory API"};
   const cuda::ScopedContext scope(driver, context);
   ANNULUS_RETURN_IF_ERROR(scope.status());
-  std::unique_ptr<MappedMemory> made(new MappedMemory(driver, context, shape.is_shareable));
+  std::unique_ptr<MappedMemory> made(new MappedMemory(driver, context, shape));
   ANNULUS_RETURN_IF_ERROR(made->Reserve(shape));
   for (size_t piece = 0; piece < made->mapped_.size(); ++piece) ANNULUS_RETURN_IF_ERROR(made->Map(piece));
   *memory = std::move(made);
@@ -46,7 +46,7 @@ Status MappedMemory::Map(size_t piece) {
   driver_->MemRelease(handle);
   ANNULUS_RETURN_IF_ERROR(ToStatus(mapped, "cuMemMap"));
   mapped_[piece] = true;
-  const cuda::AccessRight right;
+  const cuda::AccessRight right{properties_.location, cuda::AccessFlags::kReadWrite};
   return ToStatus(driver_->MemSetAccess(at, piece_bytes_, &right, 1), "cuMemSetAccess");
 }
 

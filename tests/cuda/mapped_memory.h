@@ -17,11 +17,12 @@ struct MappedShape {
   size_t bytes = 0;
   size_t piece_bytes = 0;    // Rounded up to the granularity; 0: one piece.
   bool is_shareable = true;  // Descriptors can be had of it.
+  int gpu = 0;
 };
 
 class MappedMemory {
  public:
-  // On GPU 0, whose primary context is `context`; both outlive it. Errors: kSystem or kOutOfMemory of the driver;
+  // On a GPU whose primary context is `context`; both outlive it. Errors: kSystem or kOutOfMemory of the driver;
   // kUnsupported: it has no such API.
   static Status Make(const cuda::Driver& driver, cuda::Context context, const MappedShape& shape,
                      std::unique_ptr<MappedMemory>* memory);
@@ -36,9 +37,10 @@ class MappedMemory {
   Status Replace(size_t piece, bool is_shareable = true);
 
  private:
-  MappedMemory(const cuda::Driver& driver, cuda::Context context, bool is_shareable)
+  MappedMemory(const cuda::Driver& driver, cuda::Context context, const MappedShape& shape)
       : driver_(driver), context_(context) {
-    properties_.handles = is_shareable ? cuda::ShareableHandle::kFile : cuda::ShareableHandle::kNone;
+    properties_.handles = shape.is_shareable ? cuda::ShareableHandle::kFile : cuda::ShareableHandle::kNone;
+    properties_.location.number = shape.gpu;
   }
   Status Reserve(const MappedShape& shape);
   Status Map(size_t piece);

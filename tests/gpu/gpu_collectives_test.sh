@@ -10,6 +10,9 @@ export ANNULUS_STREAM_FOLD_BYTES=1048576
 for transport in shm tcp; do
   ANNULUS_TRANSPORT=$transport "$run" --no-prefix -np 3 "$program" "$stand_in" 1000000
 done
+# Each rank with a GPU of its own.
+ANNULUS_TRANSPORT=shm "$run" --no-prefix -np 3 bash -c 'CUDA_VISIBLE_DEVICES=$ANNULUS_RANK exec "$@"' gpus "$program" "$stand_in" \
+  1000000
 status=0
 "$program" /nonexistent/libcuda.so.1 || status=$?
 [[ $status -eq 77 ]]

@@ -17,11 +17,12 @@
 
 #include "cuda_kernels/kernel_image.h"
 #include "tests/cuda/random_operations.h"
-#include "tests/gpu/probe_checks.h"
-#include "tests/gpu/probe_graphs.h"
-#include "tests/gpu/probe_streams.h"
-#include "tests/gpu/probe_times.h"
-#include "tests/gpu/probe_virtual.h"
+#include "tests/gpu/probe/probe_checks.h"
+#include "tests/gpu/probe/probe_graphs.h"
+#include "tests/gpu/probe/probe_peers.h"
+#include "tests/gpu/probe/probe_streams.h"
+#include "tests/gpu/probe/probe_times.h"
+#include "tests/gpu/probe/probe_virtual.h"
 
 namespace annulus {
 namespace {
@@ -112,6 +113,11 @@ int Probe(const std::string& driver, int rounds) {
     ok &= Report("memory by descriptors in another process", CheckFilesOfMemory(device.get(), driver));
   } else {
     std::printf("not run virtual memory: %s\nnot run memory by descriptors in another process\n", missing.c_str());
+  }
+  if (const std::string missing = PeersMissing(device.get()); missing.empty()) {
+    ok &= Report("memory of another GPU", CheckPeers(device.get(), rounds / 20 + 2));
+  } else {
+    std::printf("not run memory of another GPU: %s\n", missing.c_str());
   }
   std::unique_ptr<DomainQueue> queue;
   if (!device->domain()->OpenQueue(ReduceOn::kAuto, &queue).ok()) return 1;

@@ -12,6 +12,9 @@ for ranks in 2 3; do
     ANNULUS_TRANSPORT=$transport "$run" --no-prefix -np "$ranks" "$program" "$stand_in" "$calls" "$((ranks * 10))"
   done
 done
+# Each rank with a GPU of its own.
+ANNULUS_TRANSPORT=shm "$run" --no-prefix -np 3 bash -c 'CUDA_VISIBLE_DEVICES=$ANNULUS_RANK exec "$@"' gpus "$program" "$stand_in" \
+  "$calls" 40
 status=0
 "$program" /nonexistent/libcuda.so.1 || status=$?
 [[ $status -eq 77 ]]

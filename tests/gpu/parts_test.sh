@@ -27,6 +27,10 @@ echo "$out"
 [[ $(grep -c '^late peer, ' <<<"$out") -eq 3 ]]
 [[ $(grep -c '^# buffers on GPU 0' <<<"$out") -eq 4 ]]
 [[ $(grep -c 'peer lost: rank [0-2] died' <<<"$out") -ge 4 ]]
+out=$(GPUS=1 "$folder/run" peers-2)
+[[ $out == *"not run: 1 GPUs"* ]]
+out=$(GPUS=2 "$folder/run" peers-2) || { echo "$out"; exit 1; }
+[[ $(grep -c '^random calls of 2 ranks: 20 rounds' <<<"$out") -eq 1 ]]
 # What a machine may lack.
 if [[ -z $(command -v compute-sanitizer nvidia-cuda-mps-control) && ! -e /usr/local/cuda/bin/compute-sanitizer ]]; then
   out=$(NCCL=$folder/nowhere "$folder/run" sanitizer nccl-2 mps-2)
@@ -40,7 +44,7 @@ if [[ -z $(command -v compute-sanitizer nvidia-cuda-mps-control) && ! -e /usr/lo
   chmod +x "$folder"/tools/*
   out=$(PATH=$folder/tools:$PATH "$folder/run" sanitizer nccl-2 mps-2) || { echo "$out"; exit 1; }
   echo "$out"
-  [[ $out != *FAILED* && $out != *"not run: "* && $out == *"mps -d"* && $(grep -cE '^(ok|not run) ' <<<"$out") -eq 17 ]]
+  [[ $out != *FAILED* && $out != *"not run: "* && $out == *"mps -d"* && $(grep -cE '^(ok|not run) ' <<<"$out") -eq 18 ]]
   [[ $(grep -c '^NCCL allreduce, s.* right$' <<<"$out") -eq 6 ]]
 fi
 rm "$folder/gpu_collectives"

@@ -153,9 +153,10 @@ Status CudaMappings::Hold(const CudaDevice& device, const SharedPlace& place, co
   return opened;
 }
 
-void CudaMappings::Release(const std::byte* begin) {
+void CudaMappings::Release(const CudaDevice& device, const std::byte* begin) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::ranges::find(mappings_, begin, &Mapping::begin);
+  const auto is_it = [&](const Mapping& each) { return each.device == &device && each.begin == begin; };
+  const auto found = std::ranges::find_if(mappings_, is_it);
   if (found != mappings_.end()) --found->users;
 }
 

@@ -38,7 +38,7 @@ class CudaMappings {
   // before; kInProgress: they are needed.
   Status Hold(const CudaDevice& device, const SharedPlace& place, const FileLetter* letter, std::byte** begin);
   // Ends one use.
-  void Release(const std::byte* begin);
+  void Release(const CudaDevice& device, const std::byte* begin);
 
   // For queues: their first and their last word. The last queue closes everything. Leave returns whether it was that.
   void Enter();

@@ -37,6 +37,23 @@ Status CudaPieces::Run::Export(FileLetter* letter) const {
   return Status();
 }
 
+Status CudaPieces::Run::MapFor(const CudaDevice& device, std::byte** begin) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto [found, is_new] = mapped_.try_emplace(device.ordinal());
+  if (is_new) {
+    const cuda::ScopedContext scope(device.driver(), device.context());
+    ANNULUS_RETURN_IF_ERROR(scope.status());
+    auto range = std::make_unique<VirtualRange>(device);
+    ANNULUS_RETURN_IF_ERROR(range->Reserve(bytes()));
+    for (const Piece& piece : pieces_) ANNULUS_RETURN_IF_ERROR(range->Add(piece.handle, piece.bytes));
+    ANNULUS_RETURN_IF_ERROR(range->Open());
+    found->second = std::move(range);
+  }
+  if (found->second == nullptr) return {Code::kUnsupported, "it could not be mapped for that GPU before"};
+  *begin = found->second->begin();
+  return Status();
+}
+
 Status CudaPieces::Hold(const std::byte* memory, size_t bytes, Run* run) {
   const cuda::Driver& driver = run->device_.driver();
   const cuda::DevicePointer end = cuda::ToDevice(memory) + bytes;

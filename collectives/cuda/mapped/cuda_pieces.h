@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/mapped/file_post.h"
+#include "collectives/cuda/mapped/virtual_range.h"
 #include "cuda_kernels/driver/driver_types.h"
 
 namespace annulus {
@@ -46,12 +48,17 @@ class CudaPieces {
     size_t bytes() const { return pieces_.back().begin + pieces_.back().bytes - begin(); }
     // Adds descriptors of all pieces to the letter. Errors: kSystem of the driver.
     Status Export(FileLetter* letter) const;
+    // Sets *begin to where another GPU of this process finds the pieces, as long as the run is there. What the program
+    // has mapped is left as it is. Errors: kSystem or kOutOfMemory of the driver; kUnsupported: it has failed before.
+    Status MapFor(const CudaDevice& device, std::byte** begin) const;
 
    private:
     friend class CudaPieces;
     const CudaDevice& device_;
     uint64_t number_;
     std::vector<Piece> pieces_;
+    mutable std::mutex mutex_;                                     // Held while the driver maps.
+    mutable std::map<int, std::unique_ptr<VirtualRange>> mapped_;  // By the GPU's number; null: that has failed.
   };
 
   CudaPieces() = default;

@@ -10,7 +10,6 @@ namespace annulus {
 namespace {
 
 using cuda::Stream;
-using Bytes = std::vector<std::byte>;
 
 class StreamFoldTest : public testing::Test {
  protected:
@@ -31,111 +30,6 @@ void OnRanks(const ClusterConfig& config, Test test) {
     test(comm, rank, &user, stream);
     ASSERT_TRUE(user.Drain(stream));
   });
-}
-
-enum class Where { kDevice, kInPlace, kHostInput, kHostOutput, kHost, kPinned };
-
-struct Sum {
-  size_t count;
-  annulus_type_t type = ANNULUS_FLOAT32;
-  annulus_op_t op = ANNULUS_SUM;
-  Where where = Where::kDevice;
-  size_t offset = 0;  // Elements before the buffers.
-  annulus_kind_t kind = ANNULUS_CALL_ALLREDUCE;
-  int nranks = 1;  // Where buffers have a part for each.
-
-  size_t bytes(bool has_parts) const {
-    return count * annulus_type_bytes(type) * (has_parts ? static_cast<size_t>(nranks) : 1);
-  }
-  size_t input_bytes() const { return bytes(kind == ANNULUS_CALL_REDUCE_SCATTER); }
-  size_t output_bytes() const { return bytes(kind == ANNULUS_CALL_ALLGATHER); }
-};
-
-annulus_status_t RunOnHost(annulus_comm_t* comm, const Sum& sum, const void* in, void* out) {
-  switch (sum.kind) {
-    case ANNULUS_CALL_REDUCE_SCATTER:
-      return annulus_reduce_scatter(comm, in, out, sum.count, sum.type, sum.op);
-    case ANNULUS_CALL_ALLGATHER:
-      return annulus_allgather(comm, in, out, sum.count, sum.type);
-    default:
-      return annulus_allreduce(comm, in, out, sum.count, sum.type, sum.op);
-  }
-}
-
-Bytes RandomBytes(size_t size, int seed) {
-  std::mt19937_64 random(static_cast<uint64_t>(seed));
-  Bytes bytes(size);
-  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
-    const uint64_t word = random();
-    std::memcpy(bytes.data() + at, &word, std::min(sizeof word, size - at));
-  }
-  return bytes;
-}
-
-// A rank's buffers of one sum in a stream.
-class SumInStream {
- public:
-  SumInStream(annulus_comm_t* comm, const Sum& sum, int rank, StreamUser* user, Stream stream)
-      : sum_(sum), user_(user), before_(sum.offset * annulus_type_bytes(sum.type)), expected_(sum.output_bytes()) {
-    const Bytes input = RandomBytes(sum.input_bytes(), 100 * static_cast<int>(sum.type) + rank);
-    EXPECT_EQ(RunOnHost(comm, sum, input.data(), expected_.data()), ANNULUS_OK);
-    in_ = MemoryFor(sum.where == Where::kHostInput || sum.where == Where::kHost, sum.input_bytes(), &host_in_);
-    out_ = sum.where == Where::kInPlace ? in_
-                                        : MemoryFor(sum.where == Where::kHostOutput || sum.where == Where::kHost,
-                                                    sum.output_bytes(), &host_out_);
-    if (IsOnDevice(in_)) {
-      user->fake()->Write(in_ + before_, input.data(), input.size());
-    } else {
-      std::memcpy(in_ + before_, input.data(), input.size());
-    }
-    Calls calls;
-    annulus_call_t& call = calls.Rooted(sum.kind, in_ + before_, out_ + before_, sum.count, sum.type, 0);
-    call.op = sum.op;
-    call.stream = stream;
-    call.stream_kind = ANNULUS_STREAM_CUDA;
-    EXPECT_EQ(calls.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
-  }
-
-  // Its stream has passed the call.
-  void Compare() const {
-    Bytes found(sum_.output_bytes());
-    if (IsOnDevice(out_)) {
-      user_->fake()->Read(found.data(), out_ + before_, found.size());
-    } else {
-      std::memcpy(found.data(), out_ + before_, found.size());
-    }
-    EXPECT_TRUE(std::memcmp(found.data(), expected_.data(), found.size()) == 0)
-        << "type " << sum_.type << ", operation " << sum_.op << ", " << sum_.count << " elements, place "
-        << static_cast<int>(sum_.where);
-  }
-
- private:
-  std::byte* MemoryFor(bool on_host, size_t own_bytes, Bytes* host) const {
-    const size_t bytes = before_ + own_bytes;
-    if (sum_.where == Where::kPinned) return user_->AllocatePinned(bytes);
-    if (!on_host) return user_->Allocate(bytes);
-    host->resize(bytes);
-    return host->data();
-  }
-  bool IsOnDevice(const std::byte* memory) const {
-    cuda::PointerPlace place;
-    return user_->driver().PlaceOf(memory, &place).ok() && place.type == cuda::MemoryType::kDevice;
-  }
-
-  const Sum sum_;
-  StreamUser* const user_;
-  const size_t before_;
-  Bytes expected_;
-  Bytes host_in_;
-  Bytes host_out_;
-  std::byte* in_ = nullptr;
-  std::byte* out_ = nullptr;
-};
-
-void Compare(annulus_comm_t* comm, const Sum& sum, int rank, StreamUser* user, Stream stream) {
-  const SumInStream call(comm, sum, rank, user, stream);
-  ASSERT_TRUE(user->Drain(stream));
-  call.Compare();
 }
 
 // What one more call of all ranks adds.
@@ -266,7 +160,7 @@ TEST_F(StreamFoldTest, CallsInSeveralStreamsFollowEachOther) {
       std::vector<std::unique_ptr<SumInStream>> calls;
       for (int i = 0; i < 9; ++i) {
         const size_t count = 2'000 + 7'000 * static_cast<size_t>(i);
-        calls.push_back(std::make_unique<SumInStream>(comm, Sum{count}, rank, user, streams[i % 3]));
+        calls.push_back(std::make_unique<SumInStream>(comm, StreamSum{count}, rank, user, streams[i % 3]));
       }
       for (const Stream stream : streams) ASSERT_TRUE(user->Drain(stream));
       for (const auto& call : calls) call->Compare();

@@ -22,13 +22,13 @@
 
 namespace annulus {
 
-// As a program does that uses CUDA: before its first communicator.
-inline cuda::FakeControl* LoadDriver() {
-  static cuda::FakeControl* const fake = [] {
+// As a program does that uses CUDA: before its first communicator. The first call's options are those of the process.
+inline cuda::FakeControl* LoadDriver(const cuda::FakeOptions& options = {.devices = 2}) {
+  static cuda::FakeControl* const fake = [&] {
     void* const handle = dlopen("tests/cuda/fake_driver/libcuda.so.1", RTLD_NOW);
     EXPECT_NE(handle, nullptr) << dlerror();
     auto* const control = reinterpret_cast<cuda::GetFakeControl>(dlsym(handle, "fake_cuda_control"))();
-    control->Reset({.devices = 2});
+    control->Reset(options);
     return control;
   }();
   return fake;
@@ -47,7 +47,8 @@ bool ComesTrue(IsSo is_so) {
 
 class StreamUser {
  public:
-  explicit StreamUser(int number = 0) : fake_(LoadDriver()) {
+  // Its streams are of GPU `number`, its memory of GPU `memory`.
+  explicit StreamUser(int number = 0, int memory = 0) : fake_(LoadDriver()), memory_(memory) {
     EXPECT_TRUE(cuda::Driver::Find("", &driver_).ok());
     cuda::Device device = 0;
     Check((*driver_)->DeviceGet(&device, number));
@@ -82,7 +83,7 @@ class StreamUser {
     Check((*driver_)->StreamCreateWithPriority(&streams_.back(), flags, 0));
     return streams_.back();
   }
-  std::byte* Allocate(size_t bytes) { return memories_.emplace_back(fake_->Allocate(0, bytes)); }
+  std::byte* Allocate(size_t bytes) { return memories_.emplace_back(fake_->Allocate(memory_, bytes)); }
   std::byte* AllocatePinned(size_t bytes) {
     void* memory = nullptr;
     Check((*driver_)->MemHostAlloc(&memory, bytes, cuda::kHostAllocPortable));
@@ -129,6 +130,7 @@ class StreamUser {
   }
 
   cuda::FakeControl* const fake_;
+  const int memory_;
   std::unique_ptr<cuda::Driver> driver_;
   cuda::Context context_ = nullptr;
   std::vector<cuda::Stream> streams_;

@@ -1,9 +1,7 @@
 // Collectives in one fold on memory of the virtual memory API, in real processes on the stand-in for CUDA's driver: one
 // piece of memory and several side by side, made to be passed on or not, beside memory of cudaMalloc, replaced at the
 // same address, and what a driver or a system may refuse.
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 
 #include <thread>
 
@@ -311,18 +309,6 @@ TEST_F(MappedFoldTest, CommunicatorsOfAProcessShareMappings) {
     own->Leave();
     own->comm = comms[0];
   });
-}
-
-// Kills a process when the GPU has work, which goes on when the process is gone.
-void KillDuringWork(cuda::FakeControl* fake, pid_t process) {
-  while (fake->Counts().pending == 0) poll(nullptr, 0, 1);
-  const int gone = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-  ASSERT_GE(gone, 0);
-  kill(process, SIGKILL);
-  pollfd wait{gone, POLLIN, 0};
-  EXPECT_EQ(poll(&wait, 1, 60'000), 1);
-  close(gone);
-  fake->Hold(false);
 }
 
 TEST_F(MappedFoldTest, AnOwnerThatDiesTakesItsMemoryFromNobody) {

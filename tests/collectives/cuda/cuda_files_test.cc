@@ -54,7 +54,7 @@ class CudaFilesTest : public CudaFixture {
   Status Hold(const SharedPlace& place, const FileLetter* letter) {
     std::byte* found = nullptr;
     const Status status = mappings_.Hold(*gpu_, place, letter, &found);
-    if (status.ok()) mappings_.Release(found);
+    if (status.ok()) mappings_.Release(*gpu_, found);
     return status;
   }
 

@@ -217,8 +217,8 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatMapsMemoryOfOthers) {
     EXPECT_EQ(domain()->mappings().Hold(*device, place, {}, &begin).code(), Code::kSystem);
   };
   for (int i = 0; i < 2; ++i) {
-    WhileLockedOut(maps, [this] {
-      domain()->mappings().Release(memory_->data());
+    WhileLockedOut(maps, [&] {
+      domain()->mappings().Release(*device, memory_->data());
       domain()->mappings().Enter();
       domain()->mappings().Leave();
     });
@@ -246,10 +246,10 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatFindsOrMapsPieces) {
   const auto maps = [&] {
     std::byte* begin = nullptr;
     EXPECT_TRUE(domain()->mappings().Hold(*device, place, &letter, &begin).ok());
-    domain()->mappings().Release(begin);
+    domain()->mappings().Release(*device, begin);
   };
-  WhileLockedOut(maps, [this] {
-    domain()->mappings().Release(memory_->data());
+  WhileLockedOut(maps, [&] {
+    domain()->mappings().Release(*device, memory_->data());
     domain()->mappings().Enter();
     EXPECT_FALSE(domain()->mappings().Leave());
   });

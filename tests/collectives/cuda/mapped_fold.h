@@ -7,6 +7,8 @@
 #include <annulus.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,9 +72,6 @@ class MappedRank : public FoldCalls {
     fake = reinterpret_cast<cuda::GetFakeControl>(dlsym(handle, "fake_cuda_control"))();
     fake->Reset(options);
     ANNULUS_CHECK(cuda::Driver::Find(kDriverFile, &driver_).ok());
-    cuda::Device device = 0;
-    ANNULUS_CHECK((*driver_)->DeviceGet(&device, 0) == cuda::Result::kSuccess);
-    ANNULUS_CHECK((*driver_)->DevicePrimaryCtxRetain(&context_, device) == cuda::Result::kSuccess);
   }
 
   void Join(const Cluster& cluster, int number, int of) {
@@ -85,9 +84,18 @@ class MappedRank : public FoldCalls {
 
   std::unique_ptr<MappedMemory> Make(const MappedShape& shape) const {
     std::unique_ptr<MappedMemory> made;
-    const Status status = MappedMemory::Make(*driver_, context_, shape, &made);
+    const Status status = MappedMemory::Make(*driver_, ContextOf(shape.gpu), shape, &made);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return made;
+  }
+
+  const cuda::Driver& driver() const { return *driver_; }
+  cuda::Context ContextOf(int gpu) const {
+    cuda::Device device = 0;
+    cuda::Context context = nullptr;
+    ANNULUS_CHECK((*driver_)->DeviceGet(&device, gpu) == cuda::Result::kSuccess);
+    ANNULUS_CHECK((*driver_)->DevicePrimaryCtxRetain(&context, device) == cuda::Result::kSuccess);
+    return context;
   }
 
   // A sum over all ranks, on host memory.
@@ -110,8 +118,19 @@ class MappedRank : public FoldCalls {
 
  private:
   std::unique_ptr<cuda::Driver> driver_;
-  cuda::Context context_ = nullptr;
 };
+
+// Kills a process when the GPU has work, which goes on when the process is gone.
+inline void KillDuringWork(cuda::FakeControl* fake, pid_t process) {
+  while (fake->Counts().pending == 0) poll(nullptr, 0, 1);
+  const int gone = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  ASSERT_GE(gone, 0);
+  kill(process, SIGKILL);
+  pollfd wait{gone, POLLIN, 0};
+  EXPECT_EQ(poll(&wait, 1, 60'000), 1);
+  close(gone);
+  fake->Hold(false);
+}
 
 inline ClusterConfig ProcessesConfig(int nranks) {
   ClusterConfig config;

@@ -23,6 +23,8 @@ enum class FakeLink { kNone, kPcie, kNvlink };
 struct FakeOptions {
   uint64_t seed = 1;
   int devices = 1;
+  // Devices of the machine that come before those of this process, which does not see them.
+  int first_device = 0;
   // What joins two devices of the machine, by their numbers there; null: all are joined by NVLink.
   FakeLink (*link)(int, int) = nullptr;
   int most_delay_us = 20;         // Before each piece of work begins.
@@ -58,6 +60,7 @@ enum class Mistake {
   kClosedGate,  // Streams wait for words for ever.
   kNoReset,     // Streams write no zeros.
   kHalfWords,   // Streams see the first half of words of 64 bits only.
+  kNoPeer,      // Devices are not let into the memory of others.
 };
 
 struct FakeCounts {
@@ -68,6 +71,7 @@ struct FakeCounts {
   int64_t questions = 0;  // Calls that tell of a pointer.
   int64_t exports = 0;    // Descriptors of memory that were given out.
   int64_t imports = 0;    // Descriptors of memory that were taken.
+  int64_t peers = 0;      // Calls that let a device into the memory of another.
   int64_t flushes = 0;    // Flushes of what network cards have written.
   int64_t pins = 0;       // Calls that pin host memory, for which a driver may wait for all streams.
   // Launches of functions that were not loaded: they wait for all streams and block all callers.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -54,7 +55,17 @@ struct FakeKernel {
 
 class FakeDriver final : public FakeControl {
  public:
-  FakeDriver() { Reset(FakeOptions()); }
+  // A program that does not know of the stand-in has one device, or those of CUDA_VISIBLE_DEVICES, a list of numbers
+  // that follow each other.
+  FakeDriver() {
+    FakeOptions options;
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != nullptr) {
+      options.first_device = std::atoi(visible);
+      options.devices = 1 + static_cast<int>(std::count(visible, visible + std::strlen(visible), ','));
+    }
+    Reset(options);
+  }
 
   void Reset(const FakeOptions& options) override {
     gpu_.reset();
@@ -248,9 +259,17 @@ class FakeDriver final : public FakeControl {
     return is_there ? Result::kSuccess : Result::kInvalidValue;
   }
   Result ImportMemory(const IpcMemHandle& handle, std::byte** memory) {
-    *memory = gpu_->WithMemory([&](FakeMemory* all) { return all->Import(Device(), handle); });
-    counts_.mappings += *memory != nullptr;
-    return *memory != nullptr ? Result::kSuccess : Result::kInvalidContext;
+    *memory = nullptr;
+    const Result result = gpu_->WithMemory([&](FakeMemory* all) { return all->Import(Device(), handle, memory); });
+    counts_.mappings += result == Result::kSuccess;
+    return result;
+  }
+  Result EnablePeer(Context peer) {
+    const int device = ToNumber(peer) - 1;
+    if (device < 0 || device >= options_.devices) return Result::kInvalidContext;
+    ++counts_.peers;
+    if (gpu_->mistake() == Mistake::kNoPeer) return Result::kSuccess;
+    return gpu_->WithMemory([=](FakeMemory* all) { return all->peers().Enable(Device(), device); });
   }
   Result CloseMemory(std::byte* memory) {
     MustBeIdle(memory, "a mapping is closed");

@@ -51,17 +51,19 @@ struct Functions : GraphFunctions, VirtualFunctions {
              : attribute == DeviceAttribute::kCanUse64BitWords       ? (Fake().options().waits_for_64_bits ? 1 : 0)
              : attribute == DeviceAttribute::kDmaBufSupported ? (Fake().Exports(FakeDriver::OrdinalOf(device)) ? 1 : 0)
              : attribute == DeviceAttribute::kVirtualMemory   ? (Fake().options().maps_memory ? 1 : 0)
-             : attribute == DeviceAttribute::kPciBus          ? kFirstBus + FakeDriver::OrdinalOf(device)
-             : attribute == DeviceAttribute::kPciDevice       ? 0
-             : attribute == DeviceAttribute::kPciDomain       ? 0
-                                                              : 1;
+             : attribute == DeviceAttribute::kPciBus
+                 ? kFirstBus + Fake().options().first_device + FakeDriver::OrdinalOf(device)
+             : attribute == DeviceAttribute::kPciDevice ? 0
+             : attribute == DeviceAttribute::kPciDomain ? 0
+                                                        : 1;
     return Result::kSuccess;
   }
   static Result DeviceGetP2PAttribute(int* value, PeerAttribute attribute, Device device, Device peer) {
     if (!Fake().IsHandle(device) || !Fake().IsHandle(peer) || device == peer) return Result::kInvalidValue;
-    const auto link = Fake().options().link;
+    const FakeOptions& options = Fake().options();
+    const auto on_machine = [&](Device handle) { return FakeDriver::OrdinalOf(handle) + options.first_device; };
     const FakeLink joins =
-        link == nullptr ? FakeLink::kNvlink : link(FakeDriver::OrdinalOf(device), FakeDriver::OrdinalOf(peer));
+        options.link == nullptr ? FakeLink::kNvlink : options.link(on_machine(device), on_machine(peer));
     *value = attribute == PeerAttribute::kAccess          ? joins != FakeLink::kNone
              : attribute == PeerAttribute::kNativeAtomics ? joins == FakeLink::kNvlink
                                                           : 0;
@@ -70,7 +72,8 @@ struct Functions : GraphFunctions, VirtualFunctions {
   static Result DeviceGetUuid(Uuid* uuid, Device device) {
     if (!Fake().IsHandle(device)) return Result::kInvalidValue;
     *uuid = Uuid();
-    std::memcpy(uuid->bytes, &device, sizeof device);
+    const int on_machine = device + Fake().options().first_device;
+    std::memcpy(uuid->bytes, &on_machine, sizeof on_machine);
     return Result::kSuccess;
   }
   static Result DevicePrimaryCtxRetain(Context* context, Device device) {
@@ -97,6 +100,22 @@ struct Functions : GraphFunctions, VirtualFunctions {
       *device = FakeDriver::HandleOf(FakeDriver::Device());
       return Result::kSuccess;
     });
+  }
+
+  static Result DeviceCanAccessPeer(int* can, Device device, Device peer) {
+    return Without("cuDeviceCanAccessPeer", [&] {
+      if (!Fake().IsHandle(device) || !Fake().IsHandle(peer)) return Result::kInvalidDevice;
+      const int from = FakeDriver::OrdinalOf(device);
+      const int to = FakeDriver::OrdinalOf(peer);
+      *can = Fake().gpu().WithMemory([=](FakeMemory* all) {
+        return from != to && all->peers().CanAccess(from, all->peers().OnMachine(to)) ? 1 : 0;
+      });
+      return Result::kSuccess;
+    });
+  }
+  static Result CtxEnablePeerAccess(Context peer, unsigned flags) {
+    return WithContext("cuCtxEnablePeerAccess",
+                       [&] { return flags == 0 ? Fake().EnablePeer(peer) : Result::kInvalidValue; });
   }
 
   static Result MemAlloc(DevicePointer* memory, size_t bytes) {
@@ -133,8 +152,9 @@ struct Functions : GraphFunctions, VirtualFunctions {
   static Result IpcGetMemHandle(IpcMemHandle* handle, DevicePointer memory) {
     return WithContext("cuIpcGetMemHandle", [&] { return Fake().ExportMemory(FromDevice(memory), handle); });
   }
-  static Result IpcOpenMemHandle(DevicePointer* memory, IpcMemHandle handle, unsigned) {
+  static Result IpcOpenMemHandle(DevicePointer* memory, IpcMemHandle handle, unsigned flags) {
     return OutsideGraphs("cuIpcOpenMemHandle", [&] {
+      if (flags != kIpcLazyPeerAccess) return Result::kInvalidValue;
       std::byte* mapped = nullptr;
       const Result result = Fake().ImportMemory(handle, &mapped);
       *memory = ToDevice(mapped);

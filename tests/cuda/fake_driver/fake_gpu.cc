@@ -33,8 +33,7 @@ MemoryRange WordRange(const uint32_t* word) { return {reinterpret_cast<const std
 
 }  // namespace
 
-FakeGpu::FakeGpu(const FakeOptions& options)
-    : options_(options), random_(options.seed), memory_(options.keeps_addresses) {
+FakeGpu::FakeGpu(const FakeOptions& options) : options_(options), random_(options.seed), memory_(options) {
   thread_ = std::thread([this] { WorkInThread(); });
 }
 
@@ -249,7 +248,7 @@ bool FakeGpu::RunSlice(int device, const std::string& kernel, KernelSlice slice,
   slice.more = more.data();
   // The counter of blocks is 0 between launches.
   const auto* const counter = reinterpret_cast<const uint32_t*>(
-      memory_.Access(device, reinterpret_cast<const std::byte*>(slice.finished_blocks), sizeof(uint32_t)));
+      memory_.AccessAtomically(device, reinterpret_cast<const std::byte*>(slice.finished_blocks), sizeof(uint32_t)));
   if (counter == nullptr || *counter != 0) return false;
   uint32_t* const done = std::exchange(slice.done, nullptr);
   return RunSliceOnHost(kernel, slice, blocks, threads) && SetWord(device, done, slice.done_value);

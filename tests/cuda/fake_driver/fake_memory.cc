@@ -30,14 +30,15 @@ std::byte* FakeMemory::Allocate(int device, size_t bytes) {
   return memory;
 }
 
-// A name is the owner's process, its file and the size.
+// A name is the owner's process, its file, the size, a number and the device.
 bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) {
   const auto allocation = allocations_.find(memory);
   if (allocation == allocations_.end()) return false;
   allocation->second.is_exported = true;
   const std::string file = memory_.FileOf(memory);
   *handle = IpcMemHandle();
-  const uint64_t numbers[] = {allocation->second.bytes, allocation->second.id};
+  const uint64_t numbers[] = {allocation->second.bytes, allocation->second.id,
+                              static_cast<uint64_t>(peers_.OnMachine(allocation->second.device))};
   static_assert(sizeof numbers < sizeof handle->bytes);
   std::memcpy(handle->bytes, numbers, sizeof numbers);
   std::snprintf(reinterpret_cast<char*>(handle->bytes) + sizeof numbers, sizeof handle->bytes - sizeof numbers, "%s",
@@ -45,15 +46,21 @@ bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) {
   return true;
 }
 
-std::byte* FakeMemory::Import(int device, const IpcMemHandle& handle) {
-  uint64_t numbers[2];
+Result FakeMemory::Import(int device, const IpcMemHandle& handle, std::byte** memory) {
+  uint64_t numbers[3];
   std::memcpy(numbers, handle.bytes, sizeof numbers);
   const char* const file = reinterpret_cast<const char*>(handle.bytes) + sizeof numbers;
   // A driver refuses its own process's memory.
-  if (std::string_view(file).starts_with("/proc/" + std::to_string(getpid()) + "/")) return nullptr;
-  std::byte* const memory = memory_.Adopt(file, numbers[0]);
-  if (memory != nullptr) allocations_[memory] = {device, numbers[0], ++last_id_, true};
-  return memory;
+  if (std::string_view(file).starts_with("/proc/" + std::to_string(getpid()) + "/")) return Result::kInvalidContext;
+  const int on_machine = static_cast<int>(numbers[2]);
+  if (!peers_.CanAccess(device, on_machine)) return Result::kPeerAccessUnsupported;
+  *memory = memory_.Adopt(file, numbers[0]);
+  if (*memory == nullptr) return Result::kInvalidContext;
+  allocations_[*memory] = {device, numbers[0], ++last_id_, true, true};
+  // As if the program had asked for it.
+  const int owner = peers_.InProcess(on_machine);
+  if (owner >= 0 && owner != device) peers_.Enable(device, owner);
+  return Result::kSuccess;
 }
 
 std::map<const std::byte*, FakeMemory::Allocation>::const_iterator FakeMemory::Find(const std::byte* memory) const {
@@ -139,9 +146,18 @@ std::byte* FakeMemory::Access(int device, const std::byte* memory, size_t bytes)
   if (after == allocations_.begin()) return nullptr;
   const auto allocation = std::prev(after);
   const size_t offset = static_cast<size_t>(memory - allocation->first);
-  if (allocation->second.device != device || offset > allocation->second.bytes) return nullptr;
-  if (bytes > allocation->second.bytes - offset) return nullptr;
+  const Allocation& found = allocation->second;
+  const bool is_let_in = found.is_import ? found.device == device : peers_.IsEnabled(device, found.device);
+  if (!is_let_in || offset > found.bytes) return nullptr;
+  if (bytes > found.bytes - offset) return nullptr;
   return memory_.Translate(memory, bytes);
+}
+
+std::byte* FakeMemory::AccessAtomically(int device, const std::byte* memory, size_t bytes) const {
+  const int owner = DeviceOf(memory);
+  const bool has_atomics =
+      owner < 0 || owner == device || peers_.LinkTo(device, peers_.OnMachine(owner)) == FakeLink::kNvlink;
+  return has_atomics ? Access(device, memory, bytes) : nullptr;
 }
 
 }  // namespace annulus::cuda

@@ -1,4 +1,5 @@
-// FakeMemory: which memory the stand-in's devices can access: their own, which the CPU cannot touch, and pinned memory.
+// FakeMemory: which memory the stand-in's devices can access: their own, which the CPU cannot touch, pinned memory, and
+// that of devices into which they were let.
 //
 // Threads: one at a time.
 #pragma once
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "cuda_kernels/driver/driver_types.h"
+#include "tests/cuda/fake_driver/fake_peers.h"
 #include "tests/cuda/fake_driver/fake_range.h"
 #include "tests/cuda/fake_driver/fake_virtual.h"
 #include "tests/device/sim_memory.h"
@@ -16,8 +18,10 @@ namespace annulus::cuda {
 
 class FakeMemory {
  public:
-  // `keeps_addresses`: as FakeOptions.
-  explicit FakeMemory(bool keeps_addresses) : keeps_addresses_(keeps_addresses) {}
+  explicit FakeMemory(const FakeOptions& options)
+      : keeps_addresses_(options.keeps_addresses), peers_(options), virtual_(&peers_) {}
+
+  FakePeers& peers() { return peers_; }
 
   FakeVirtual& virtual_memory() { return virtual_; }
   const FakeVirtual& virtual_memory() const { return virtual_; }
@@ -27,8 +31,9 @@ class FakeMemory {
   bool Export(const std::byte* memory, IpcMemHandle* handle);
   // Whether the allocation around `memory` has been, or is another process's.
   bool IsExported(const std::byte* memory) const;
-  // The memory that another process has under that name, as `device` sees it here; null: it has none.
-  std::byte* Import(int device, const IpcMemHandle& handle);
+  // Sets *memory to what another process has under that name, as `device` sees it here, which is let into the device
+  // whose memory it is. Errors: kInvalidContext: it has none; kPeerAccessUnsupported.
+  Result Import(int device, const IpcMemHandle& handle, std::byte** memory);
   // The path of the file of an allocation, all pages of which these are; "": there is none.
   std::string FileOf(const std::byte* memory, size_t bytes) const;
   // Different for each allocation, 0 where there is none. Of mapped memory it is that of the reserved range.
@@ -53,6 +58,8 @@ class FakeMemory {
 
   // Where device `device` finds a range; null when it cannot access all of it.
   std::byte* Access(int device, const std::byte* memory, size_t bytes) const;
+  // The same for memory that it changes by atomic operations.
+  std::byte* AccessAtomically(int device, const std::byte* memory, size_t bytes) const;
 
  private:
   struct Allocation {
@@ -60,11 +67,13 @@ class FakeMemory {
     size_t bytes;
     uint64_t id;
     bool is_exported = false;
+    bool is_import = false;  // Another process's: only the device that has mapped it finds it here.
   };
   std::map<const std::byte*, Allocation>::const_iterator Find(const std::byte* memory) const;
 
   const bool keeps_addresses_;
   SimMemory memory_;
+  FakePeers peers_;
   FakeVirtual virtual_;
   std::map<const std::byte*, Allocation> allocations_;
   uint64_t last_id_ = 0;

@@ -45,7 +45,8 @@ FakeVirtual::~FakeVirtual() {
 
 Result FakeVirtual::Create(int device, size_t bytes, bool has_files, AllocationHandle* handle) {
   if (!IsWhole(bytes)) return Result::kInvalidValue;
-  const int file = memfd_create(("annulus-vmm-" + std::to_string(device)).c_str(), MFD_CLOEXEC);
+  const int on_machine = peers_.OnMachine(device);
+  const int file = memfd_create(("annulus-vmm-" + std::to_string(on_machine)).c_str(), MFD_CLOEXEC);
   if (file < 0) return Result::kOutOfMemory;
   // As memory that others had before.
   const std::vector<unsigned char> old(bytes, 0xa5);
@@ -53,7 +54,7 @@ Result FakeVirtual::Create(int device, size_t bytes, bool has_files, AllocationH
     close(file);
     return Result::kOutOfMemory;
   }
-  *handle = Add({file, bytes, device, has_files, false});
+  *handle = Add({file, bytes, on_machine, has_files, false});
   return Result::kSuccess;
 }
 
@@ -197,9 +198,13 @@ Result FakeVirtual::SetAccess(const std::byte* begin, size_t bytes, int device) 
   const auto range = RangeAround(begin, bytes);
   if (range == ranges_.end() || bytes == 0) return Result::kInvalidValue;
   std::vector<size_t> offsets;
-  const bool are_whole =
-      ForEach(range->second, OffsetOf(range, begin), bytes, [&](const auto& each) { offsets.push_back(each.first); });
+  bool is_reached = true;
+  const bool are_whole = ForEach(range->second, OffsetOf(range, begin), bytes, [&](const auto& each) {
+    offsets.push_back(each.first);
+    is_reached &= peers_.CanAccess(device, handles_.at(each.second.handle).device);
+  });
   if (!are_whole) return Result::kInvalidValue;
+  if (!is_reached) return Result::kInvalidDevice;
   for (const size_t offset : offsets) ranges_[range->first].mapped[offset].devices |= uint64_t{1} << device;
   return Result::kSuccess;
 }
@@ -217,7 +222,9 @@ const FakeVirtual::Mapping* FakeVirtual::Find(const std::byte* memory, size_t* o
 
 int FakeVirtual::DeviceOf(const std::byte* memory) const {
   const Mapping* const mapping = Find(memory);
-  return mapping != nullptr ? handles_.at(mapping->handle).device : -1;
+  if (mapping == nullptr) return -1;
+  const int device = peers_.InProcess(handles_.at(mapping->handle).device);
+  return device >= 0 ? device : kElsewhere;
 }
 
 MemoryRange FakeVirtual::MappingAt(const std::byte* memory) const {

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "cuda_kernels/driver/driver_types.h"
+#include "tests/cuda/fake_driver/fake_peers.h"
 #include "tests/cuda/fake_driver/fake_range.h"
 
 namespace annulus::cuda {
@@ -19,8 +20,10 @@ namespace annulus::cuda {
 class FakeVirtual {
  public:
   static constexpr size_t kGranularity = size_t{64} << 10;
+  static constexpr int kElsewhere = 63;
 
-  FakeVirtual() = default;
+  // What it is given outlives it.
+  explicit FakeVirtual(const FakePeers* peers) : peers_(*peers) {}
   ~FakeVirtual();
   FakeVirtual(const FakeVirtual&) = delete;
   FakeVirtual& operator=(const FakeVirtual&) = delete;
@@ -35,9 +38,11 @@ class FakeVirtual {
   Result FreeRange(const std::byte* begin, size_t bytes);
   Result Map(const std::byte* begin, size_t bytes, AllocationHandle handle);
   Result Unmap(const std::byte* begin, size_t bytes);
+  // Errors: kInvalidDevice: the device cannot reach all of it.
   Result SetAccess(const std::byte* begin, size_t bytes, int device);
 
-  // Of what is mapped at `memory`: its device (-1: nothing is), the mapping, the reserved range around it, whether
+  // Of what is mapped at `memory`: its device (-1: nothing is; kElsewhere: one that this
+  // process does not see), the mapping, the reserved range around it, whether
   // files can be had of it, and whether that was done or it came as one.
   int DeviceOf(const std::byte* memory) const;
   MemoryRange MappingAt(const std::byte* memory) const;
@@ -54,7 +59,7 @@ class FakeVirtual {
   struct Allocation {
     int file;
     size_t bytes;
-    int device;
+    int device;  // Its number on the machine.
     bool has_files;
     bool is_exported;
     int references = 1;
@@ -84,6 +89,7 @@ class FakeVirtual {
   template <class Use>
   bool ForEach(const Range& range, size_t offset, size_t bytes, Use use) const;
 
+  const FakePeers& peers_;
   std::map<AllocationHandle, Allocation> handles_;
   Ranges ranges_;
 };

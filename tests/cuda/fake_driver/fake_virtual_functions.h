@@ -79,10 +79,12 @@ struct VirtualFunctions {
     return Do("cuMemUnmap", [&](FakeVirtual* all) { return all->Unmap(FromDevice(begin), bytes); });
   }
   static Result MemSetAccess(DevicePointer begin, size_t bytes, const AccessRight* rights, size_t count) {
+    const bool lets_nobody_in = Fake().gpu().mistake() == Mistake::kNoPeer;
     return Do("cuMemSetAccess", [&](FakeVirtual* all) {
       for (size_t i = 0; i < count; ++i) {
         const int device = rights[i].location.number;
         if (device < 0 || device >= Fake().options().devices) return Result::kInvalidValue;
+        if (lets_nobody_in && all->DeviceOf(FromDevice(begin)) != device) continue;
         if (const Result set = all->SetAccess(FromDevice(begin), bytes, device); set != Result::kSuccess) return set;
       }
       return Result::kSuccess;

@@ -1,4 +1,4 @@
-#include "tests/gpu/probe_checks.h"
+#include "tests/gpu/probe/probe_checks.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

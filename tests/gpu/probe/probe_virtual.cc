@@ -1,4 +1,4 @@
-#include "tests/gpu/probe_virtual.h"
+#include "tests/gpu/probe/probe_virtual.h"
 
 #include <poll.h>
 #include <spawn.h>

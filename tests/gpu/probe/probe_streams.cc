@@ -1,4 +1,4 @@
-#include "tests/gpu/probe_streams.h"
+#include "tests/gpu/probe/probe_streams.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "tests/gpu/probe_graphs.h"
+#include "tests/gpu/probe/probe_graphs.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "tests/gpu/probe_times.h"
+#include "tests/gpu/probe/probe_times.h"
 
 #include <poll.h>
 
