@@ -1,6 +1,7 @@
 #include "collectives/engine/driver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/observe/trace.h"
 
@@ -79,6 +80,7 @@ void* Driver::EndAnyBegun(int polls) {
 bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {
   const Nanoseconds begin = Now();
   drive_ = Drive();
+  drive_.begin = begin;
   monitor_->BeginDrive(Call(), begin);
   const auto step = [&patience](bool*, bool* over) {
     *over = (*patience.is_over)();
@@ -93,6 +95,7 @@ bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Ver
 template <class Step>
 Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy, Deadline wake_at) {
   waiter_.Begin(policy);
+  ANNULUS_RETURN_IF_ERROR(LookAfterMessages());
   for (;;) {
     bool moved = false;
     bool over = false;
@@ -131,7 +134,18 @@ Status Driver::RunEngine(const WaitPolicy& policy, const Patience& patience) {
     *over = engine_->done() || (patience.is_over != nullptr && (*patience.is_over)());
     return status;
   };
-  return Loop(step, drive_.deadline, policy, patience.wake_at);
+  ANNULUS_RETURN_IF_ERROR(Loop(step, drive_.deadline, policy, patience.wake_at));
+  // Whoever asks again and again whether the call is done may stay for a poll each time.
+  return engine_->done() ? Status() : Overdue(drive_.deadline, Now());
+}
+
+// A message is late if it was so at the last look: then it had time to end since, also where this process was stopped.
+Status Driver::MoveUnseen() {
+  const Nanoseconds last = std::exchange(messages_seen_, drive_.begin);
+  if (Stopped()) return Status();
+  bool moved = false;
+  ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+  return messages_->Late(last);
 }
 
 Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
