@@ -151,7 +151,10 @@ class Driver {
   void Sleep(Deadline until);
   Status Overdue(Deadline deadline, Nanoseconds now);
   void Doubt(Nanoseconds now);
+  Outcome End(const Status& outcome, Verdict* verdict);
+  // Without words where there is no memory for them.
   Verdict FindVerdict(const Status& failure, const Call& current);
+  Verdict MakeVerdict(const Status& failure, const Call& current);
 
   Engine* const engine_;
   Messages* const messages_;

@@ -7,9 +7,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/algorithms/table.h"
 #include "tests/collectives/engine/two_message_rank.h"
 #include "tests/transport/shm/shm_pair.h"
 
@@ -31,7 +34,8 @@ class DriverTest : public testing::Test {
     for (TwoMessageRank& each : ranks_) each.links.Close();
   }
 
-  Driver::Outcome CallOnce() {
+  Driver::Outcome CallOnce() { return StartCall(kHour, {}); }
+  Driver::Outcome StartCall(Nanoseconds timeout, const Patience& patience) {
     Call call;
     call.sequence = ++sequence_;
     call.kind = CollectiveKind::kAllreduce;
@@ -40,7 +44,7 @@ class DriverTest : public testing::Test {
     Buffers buffers;
     buffers.input = ConstBuffer(reinterpret_cast<std::byte*>(&in_));
     buffers.output = Buffer(reinterpret_cast<std::byte*>(&out_));
-    return driver_->Run(call, buffers, kHour, WaitPolicy(), {}, &verdict_);
+    return driver_->Run(call, buffers, timeout, WaitPolicy(), patience, &verdict_);
   }
   // What a wait for something that has ended already does.
   bool DriveOnce() {
@@ -110,6 +114,41 @@ TEST_F(DriverTest, OneWithTimeLeftIsNotLate) {
     ASSERT_EQ(CallOnce(), Driver::Outcome::kDone);
     ASSERT_TRUE(DriveOnce());
   }
+}
+
+// Whoever only asks whether a call is done leaves after each poll.
+TEST_F(DriverTest, ACallThatIsOnlyPolledEndsAtItsDeadline) {
+  const PlanSettings plan;
+  const Topology topology(2);
+  Links links(2, plan.channels + 1);
+  std::vector<std::unique_ptr<ShmPair>> pairs;
+  for (const NeededLink& each : LinksNeeded(0, {plan, topology})) {
+    pairs.push_back(std::make_unique<ShmPair>());
+    ASSERT_TRUE(pairs.back()->Make({.slot_bytes = SlotBytes(plan), .slots = plan.slots}));
+    links.Add(each.peer, each.channel, pairs.back()->Take(0));
+  }
+  engine_ = std::make_unique<Engine>(0, plan, topology, &links, &ranks_[0].monitor);
+  driver_ = std::make_unique<Driver>(engine_.get(), ranks_[0].messages.get(), queues_.get(), pair_.reactor(0), nullptr,
+                                     &ranks_[0].monitor);
+  bool has_polled = false;
+  const std::function<bool()> is_over = [&] { return std::exchange(has_polled, true); };
+  Driver::Outcome outcome = StartCall(10 * kMillisecond, {&is_over});
+  const Deadline deadline = DeadlineAfter(kPatience);
+  while (outcome == Driver::Outcome::kPaused && Now() < deadline) {
+    has_polled = false;
+    outcome = driver_->GoOn(WaitPolicy(), {&is_over}, &verdict_);
+  }
+  EXPECT_EQ(outcome, Driver::Outcome::kFailed);
+  EXPECT_EQ(verdict_.code, Code::kTimeout);
+  links.Close();
+}
+
+TEST_F(DriverTest, MemoryThatRunsOutIsAFailure) {
+  PostLate(kHour);
+  const std::function<bool()> is_over = []() -> bool { throw std::bad_alloc(); };
+  EXPECT_FALSE(driver_->RunMessages(WaitPolicy(), {&is_over}, &verdict_));
+  EXPECT_EQ(verdict_.code, Code::kOutOfMemory);
+  EXPECT_NE(verdict_.message, "");
 }
 
 }  // namespace
