@@ -33,8 +33,8 @@ class Reactor {
   // Runs at least one handler, or returns at `deadline`. Then runs further handlers that are due, up to kMostHandlers.
   void WaitUntil(Deadline deadline);
 
-  // Makes the current or the next WaitUntil return.
-  void Wake();
+  // Makes the current or the next WaitUntil return. Needs no memory. What was written before is seen after that wait.
+  void Wake() noexcept;
 
  private:
   struct Context;  // Asio's.

@@ -30,7 +30,7 @@ struct CallQueueConfig {
   int nranks = 1;
   bool by_priority = false;    // Calls go by priority, and keep no order.
   Monitor* monitor = nullptr;  // Counts the calls that end. Outlives the queue.
-  // Makes the driving thread look at what is new. Called with the lock held; must not block.
+  // Makes the driving thread look at what is new. Called with the lock held; must not block, nor need memory.
   std::function<void()> nudge;
 };
 

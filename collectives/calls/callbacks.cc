@@ -1,6 +1,7 @@
 #include "collectives/calls/callbacks.h"
 
 #include <chrono>
+#include <utility>
 
 #include "base/thread.h"
 
@@ -12,7 +13,12 @@ constexpr int kQuietLooks = 20;
 
 }  // namespace
 
-Callbacks::~Callbacks() { Finish(); }
+Callbacks::~Callbacks() {
+  Finish();
+  for (Place* each : {first_, spent_}) {
+    while (each != nullptr) const std::unique_ptr<Place> last(std::exchange(each, each->next));
+  }
+}
 
 Status Callbacks::Start() {
   const std::lock_guard<std::mutex> lock(mu_);
@@ -23,11 +29,27 @@ Status Callbacks::Start() {
   return status;
 }
 
-void Callbacks::Add(const Callback& callback, bool may_wait) {
+std::unique_ptr<Callbacks::Place> Callbacks::Add(const Callback& callback, std::unique_ptr<Place> place,
+                                                 bool may_wait) {
+  place->callback = callback;
+  place->next = nullptr;
   const std::lock_guard<std::mutex> lock(mu_);
-  waiting_.push_back(callback);
+  (first_ == nullptr ? first_ : last_->next) = place.get();
+  last_ = place.release();
   if (may_wait) looks_ = kQuietLooks;
   if (!may_wait || is_asleep_) changed_.notify_one();
+  if (spent_ != nullptr) place.reset(std::exchange(spent_, spent_->next));
+  return place;
+}
+
+void Callbacks::Hold() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  is_held_ = true;
+}
+
+void Callbacks::AwaitBegun() {
+  std::unique_lock<std::mutex> lock(mu_);
+  returned_.wait(lock, [this] { return !has_begun_; });
 }
 
 void Callbacks::Finish() {
@@ -43,7 +65,7 @@ void Callbacks::Run() {
   id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::unique_lock<std::mutex> lock(mu_);
   for (;;) {
-    while (!finishing_ && waiting_.empty()) {
+    while (!finishing_ && (first_ == nullptr || is_held_)) {
       if (looks_ > 0) {
         --looks_;
         changed_.wait_for(lock, kLookEvery);
@@ -53,12 +75,16 @@ void Callbacks::Run() {
       changed_.wait(lock);
       is_asleep_ = false;
     }
-    if (waiting_.empty()) return;
-    const Callback callback = waiting_.front();
-    waiting_.pop_front();
+    if (first_ == nullptr) return;
+    Place* const place = std::exchange(first_, first_->next);
+    const Callback callback = place->callback;
+    place->next = std::exchange(spent_, place);
+    has_begun_ = true;
     lock.unlock();
     callback.function(callback.context, static_cast<annulus_status_t>(callback.code));
     lock.lock();
+    has_begun_ = false;
+    if (is_held_) returned_.notify_all();
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -26,6 +26,11 @@ class Callbacks {
     void* context = nullptr;
     Code code = Code::kOk;
   };
+  // Room for one callback, made when its call is, so that the end of a call needs no memory.
+  struct Place {
+    Callback callback;
+    Place* next = nullptr;
+  };
 
   Callbacks() = default;
   // Calls what remains, then ends the thread. Not on that thread.
@@ -36,8 +41,13 @@ class Callbacks {
   // Starts the thread if it is not running; before the first Add. Errors: kSystem.
   Status Start();
   bool has_started() const { return has_started_.load(std::memory_order_acquire); }
-  // Has the function called, after those added before: at once or, if it may wait, within a millisecond or so.
-  void Add(const Callback& callback, bool may_wait);
+  // Has the function called, after those added before: at once or, if it may wait, within a millisecond or so. Returns
+  // a place that is not needed any more, or null. Needs no memory.
+  std::unique_ptr<Place> Add(const Callback& callback, std::unique_ptr<Place> place, bool may_wait);
+  // From here on none begins before Finish. AwaitBegun returns when the one that has begun, if any, has returned. Not
+  // on the thread of callbacks.
+  void Hold();
+  void AwaitBegun();
   // As the destructor; nothing is added later.
   void Finish();
 
@@ -49,7 +59,12 @@ class Callbacks {
 
   std::mutex mu_;
   std::condition_variable changed_;
-  std::deque<Callback> waiting_;
+  Place* first_ = nullptr;  // The callbacks that wait, and then the latest of them.
+  Place* last_ = nullptr;
+  Place* spent_ = nullptr;            // Places of those that were called.
+  std::condition_variable returned_;  // Signalled when a function has returned and someone may wait for that.
+  bool is_held_ = false;
+  bool has_begun_ = false;  // A function runs.
   bool finishing_ = false;
   bool is_asleep_ = false;  // The thread does not look, but waits to be woken.
   int looks_ = 0;           // Number of looks before it sleeps.

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "collectives/calls/call_arguments.h"
+#include "collectives/calls/callbacks.h"
 #include "collectives/core/segments.h"
 #include "collectives/reduce/stream_call.h"
 
@@ -64,7 +65,8 @@ struct Request : RequestState {
   std::vector<Request*> members;  // Requests of these allreduces, unless they have none (fused_calls).
   // Requests that are queued when this one, an agreement, has shown that the ranks agree on them.
   std::vector<Request*> held;
-  std::shared_ptr<const Status> refusal;  // Reason for which the ranks did not agree on it; null: none.
+  std::unique_ptr<Callbacks::Place> done_place;  // For the callback, if any; kept for the next one.
+  std::shared_ptr<const Status> refusal;         // Reason for which the ranks did not agree on it; null: none.
 
   // Whether it combines calls: then `segments` has their tensors, and `call` says what they are together.
   bool is_fused() const { return fused_calls > 0 || !members.empty(); }

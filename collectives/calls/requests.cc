@@ -1,7 +1,9 @@
 #include "collectives/calls/requests.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,6 +25,25 @@ void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* n
 }
 
 Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.recvbuf, a.recv_queue}, a.count}; }
+
+// Gives the lock back while a thread waits for the request, however that ends.
+class Waiting {
+ public:
+  Waiting(Request* request, std::unique_lock<std::mutex>* lock) : request_(request), lock_(lock) {
+    ++request_->waiters;
+    lock_->unlock();
+  }
+  ~Waiting() {
+    lock_->lock();
+    --request_->waiters;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  Request* const request_;
+  std::unique_lock<std::mutex>* const lock_;
+};
 
 }  // namespace
 
@@ -58,8 +79,12 @@ void Requests::CollectAll() {
   collect_at_ = 2 * used_;  // Looks are few beside requests.
 }
 
-Request* Requests::Acquire() {
+void Requests::Collect() {
   if (!HasSpare() && used_ >= collect_at_) CollectAll();
+}
+
+Request* Requests::Acquire() {
+  if (!is_making_several_) Collect();
   if (used_ < requests_.size()) return AcquireSpare();
   requests_.push_back(table_->Issue(config_.owner));
   requests_[used_]->place = used_;
@@ -69,7 +94,7 @@ Request* Requests::Acquire() {
 
 Request* Requests::Add(const CallArguments& arguments) {
   Request* const request = Acquire();
-  Rollback rollback(this, request->place);
+  Rollback rollback(this, request);
   request->arguments = arguments;
   request->call = Call();
   // If only the root's arrays are used, those of the others may point anywhere.
@@ -80,6 +105,8 @@ Request* Requests::Add(const CallArguments& arguments) {
     request->arguments.options = &request->options;
     request->label = arguments.label() != nullptr ? arguments.label() : "";
     request->options.label = request->label.c_str();
+    if (request->options.done != nullptr && request->done_place == nullptr)
+      request->done_place = std::make_unique<Callbacks::Place>();
   } else {
     request->options = CallOptions();
     request->arguments.options = nullptr;
@@ -99,7 +126,7 @@ Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArg
   const std::lock_guard<std::mutex> lock(mu_);
   if (budget.most > 0) ANNULUS_RETURN_IF_ERROR(CheckBudget(budget));
   // All or none, also where memory ends in the midst of them.
-  Rollback rollback(this, used_);
+  Rollback rollback(this);
   for (const CallArguments& call : calls) {
     *made = Add(call);
     (*made++)->discarded = discarded;
@@ -122,7 +149,7 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   std::vector<Tensor> tensors;
   for (const Request* member : members) tensors.push_back(TensorOf(member->arguments));
   const std::lock_guard<std::mutex> lock(mu_);
-  Rollback rollback(this, used_);
+  Rollback rollback(this);
   Request* const fused = Add(first);
   fused->discarded = true;
   fused->options.done = nullptr;
@@ -142,7 +169,7 @@ Request* Requests::AddFused(std::span<const CallArguments> calls) {
   tensors_.clear();
   for (const CallArguments& call : calls) tensors_.push_back(TensorOf(call));
   Request* const fused = Add(calls.front());
-  Rollback rollback(this, fused->place);
+  Rollback rollback(this, fused);
   fused->fused_calls = calls.size();
   Combine(tensors_, fused);
   rollback.Keep();
@@ -164,7 +191,7 @@ Request* Requests::MakeAgreement(size_t words) {
   arguments.type = DataType::kUint64;
   arguments.count = words;
   const std::lock_guard<std::mutex> lock(mu_);
-  Rollback rollback(this, used_);
+  Rollback rollback(this);
   Request* const request = Add(arguments);
   request->discarded = true;
   request->numbers.resize(words * (static_cast<size_t>(config_.nranks) + 1));
@@ -198,7 +225,7 @@ Request* Requests::AddGroup(std::span<Request* const> members) {
 Request* Requests::AddAll(std::span<const CallArguments> calls, bool discarded, Request** made) {
   const bool needs_group = calls.size() > 1 && !discarded;
   // All or none, also where memory ends in the midst of them.
-  Rollback rollback(this, used_);
+  Rollback rollback(this);
   for (size_t i = 0; i < calls.size(); ++i) {
     made[i] = Add(calls[i]);
     made[i]->discarded = discarded || needs_group;
@@ -214,7 +241,11 @@ void Requests::Finish(Request* request, Code code) {
 }
 
 void Requests::Refuse(Request* agreement, const Status& why) {
-  const auto refusal = std::make_shared<const Status>(why);
+  std::shared_ptr<const Status> refusal;
+  try {
+    refusal = std::make_shared<const Status>(why);
+  } catch (const std::bad_alloc&) {  // Then it has no words.
+  }
   bool is_heard = false;
   {
     const std::lock_guard<std::mutex> lock(mu_);
@@ -249,7 +280,8 @@ void Requests::MarkDone(Request* request, Code code) {
   // A fused request stands for its members.
   if (request->stream != nullptr && request->members.empty()) request->stream->EndOne();
   if (request->options.done != nullptr) {
-    config_.callbacks->Add({request->options.done, request->options.done_context, code}, SeenBy(*request).awaited);
+    request->done_place = config_.callbacks->Add({request->options.done, request->options.done_context, code},
+                                                 std::move(request->done_place), SeenBy(*request).awaited);
   }
   for (Request* const member : request->members) {
     member->refusal = request->refusal;
@@ -259,7 +291,7 @@ void Requests::MarkDone(Request* request, Code code) {
   if (Request* const group = request->group; group != nullptr) {
     if (group->code == Code::kInProgress || group->code == Code::kOk) {
       group->code = code;
-      if (code != Code::kOk) group->label = request->label;
+      if (code != Code::kOk) group->label.swap(request->label);  // A group's request begins without one.
       group->refusal = request->refusal;
     }
     if (--group->unfinished == 0) MarkDone(group, group->code);
@@ -284,11 +316,8 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
     // Without a limit: this call and every one before it end at their own deadlines.
     const int64_t bounded_ms = std::min(timeout_ms, kLongestWaitMs);
     request->awaited = true;
-    ++request->waiters;
-    lock.unlock();
+    const Waiting waiting(request, &lock);
     await(request, timeout_ms < 0 ? kNoDeadline : DeadlineAfter(bounded_ms * kMillisecond));
-    lock.lock();
-    --request->waiters;
   }
   if (!request->done) return Status(Code::kInProgress);
   Status outcome = request->Outcome();
@@ -314,11 +343,8 @@ Status Requests::Free(RequestHandle handle, const AwaitEnd& await) {
   Request* const request = table_->Find(handle);
   if (request == nullptr) return table_->WhyNot(handle);
   if (await != nullptr && !request->done) {
-    ++request->waiters;
-    lock.unlock();
+    const Waiting waiting(request, &lock);
     await(request, kNoDeadline);
-    lock.lock();
-    --request->waiters;
   }
   // Another thread may have freed it meanwhile, although that is an error.
   const bool was_freed = table_->Find(handle) == nullptr;

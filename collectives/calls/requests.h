@@ -139,20 +139,29 @@ class Requests {
   bool HasEndedWell(RequestHandle handle) const { return table_->HasEndedWell(handle); }
 
  private:
-  // Frees the requests beyond the first `size`, unless they are kept. With mu_ held.
+  // Frees requests that were made, unless they are kept: the latest one, or all from here on. With mu_ held.
   class Rollback {
    public:
-    Rollback(Requests* requests, size_t size) : requests_(requests), size_(size) {}
+    Rollback(Requests* requests, const Request* latest) : requests_(requests), size_(latest->place) {}
+    // Others are recycled before, and not meanwhile: that would change the places of those just made.
+    explicit Rollback(Requests* requests) : requests_(requests) {
+      requests->Collect();
+      size_ = requests->used_;
+      makes_several_ = requests->is_making_several_ = true;
+    }
     ~Rollback() {
-      while (requests_ != nullptr && requests_->used_ > size_) requests_->Forget(requests_->Latest());
+      while (!is_kept_ && requests_->used_ > size_) requests_->Forget(requests_->Latest());
+      if (makes_several_) requests_->is_making_several_ = false;
     }
     Rollback(const Rollback&) = delete;
     Rollback& operator=(const Rollback&) = delete;
-    void Keep() { requests_ = nullptr; }
+    void Keep() { is_kept_ = true; }
 
    private:
-    Requests* requests_;
-    const size_t size_;
+    Requests* const requests_;
+    size_t size_ = 0;
+    bool makes_several_ = false;
+    bool is_kept_ = false;
   };
 
   // As many as a large group of small calls takes.
@@ -180,6 +189,8 @@ class Requests {
     while (used_ > 0 && MayCollect(Latest())) ForgetLatest(Latest());
   }
   void CollectAll();
+  // The latest ones, and all when there are many.
+  void Collect();
   bool MayCollect(Request* request) const { return table_->IsLetGo(request) && request->waiters == 0; }
   // The one that was acquired last, of those in use.
   Request* Latest() const { return requests_[used_ - 1].get(); }
@@ -202,6 +213,7 @@ class Requests {
   std::mutex& mu_;
   std::vector<RequestTable::Owned> requests_;  // Those in use, then up to kMostSpare recycled ones.
   size_t used_ = 0;                            // Number of those in use.
+  bool is_making_several_ = false;             // None is recycled meanwhile.
   std::vector<Tensor> tensors_;                // Tensors of the latest AddFused; kept for its memory.
   size_t collect_at_ = 0;                      // That many are in use when all are looked at that were let go.
 };

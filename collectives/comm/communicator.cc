@@ -60,7 +60,11 @@ Communicator::~Communicator() {
   failures_.Close();
   streams_.OpenAll();
   streams_.StopReplays();
+  // What they are told of may be written to only when no device and no peer uses it any more.
+  callbacks_.Hold();
   dispatcher_.Stop();
+  callbacks_.AwaitBegun();
+  dispatcher_.Close();
   callbacks_.Finish();
 }
 

@@ -64,7 +64,7 @@ void Dispatcher::Stop() {
   if (ends.joinable()) ends.join();
 }
 
-Dispatcher::~Dispatcher() {
+void Dispatcher::Close() {
   Stop();
   // Devices use slots until they are drained, and links use memory of the engine and the messages until they are
   // closed.
@@ -303,17 +303,21 @@ std::optional<Code> Dispatcher::ResumeAgain(const Request& request, const Manner
 }
 
 void Dispatcher::Fail(const Verdict& verdict) {
+  StopDevices();
+  failures_->End(verdict);
+  FailMessages(failures_->verdict().code);
+  report_->KeepTrace();
+}
+
+void Dispatcher::StopDevices() {
   failed_();
-  // The user's buffers are about to be given back, and slots may go with their links.
+  // Slots may go with their links.
   queues_->Drain();
   // Ranks that wait for our data must learn of the failure even when rank 0, which tells everyone, has left. Not when
   // interrupted: Setup::Close says goodbye first.
   if (setup_->control() != nullptr && setup_->control()->has_verdict()) {
     setup_->CloseLinks(setup_->control()->verdict());
   }
-  failures_->End(verdict);
-  FailMessages(failures_->verdict().code);
-  report_->KeepTrace();
 }
 
 Status Dispatcher::StartProgressThread() {

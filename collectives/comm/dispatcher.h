@@ -39,8 +39,7 @@ struct DispatcherConfig {  // All outlive the dispatcher.
 class Dispatcher {
  public:
   explicit Dispatcher(const DispatcherConfig& config);
-  // Aborts pending work on this rank, says goodbye and closes the links. Bounded in time.
-  ~Dispatcher();
+  ~Dispatcher() { Close(); }
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
@@ -84,6 +83,8 @@ class Dispatcher {
   Status StartProgressThread();
   // Aborts pending work on this rank and ends the progress thread. What is started later fails.
   void Stop();
+  // The same, and says goodbye, drains devices and closes the links. Idempotent. Bounded in time.
+  void Close();
 
   // Whether this thread is inside a user-defined reduction, where waiting for the driver would never end.
   bool IsInsideReduction() const { return queue_->IsDrivenByThisThread(); }
@@ -239,6 +240,8 @@ class Dispatcher {
   std::optional<Code> ResumeWithin(const Request& request, int64_t timeout_ms);
   std::optional<Code> CodeOf(Driver::Outcome outcome, const Verdict& verdict);
   void Fail(const Verdict& verdict);
+  // Before buffers are given back: no device uses them any more and, if there is a verdict, no peer.
+  void StopDevices();
   void FailMessages(Code code);
 
   // Functions of the progress thread, in dispatcher_progress.cc.

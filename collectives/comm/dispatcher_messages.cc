@@ -318,7 +318,9 @@ void Dispatcher::DriveMessages(const std::function<bool()>& over, const Manner& 
 }
 
 void Dispatcher::FailMessages(Code code) {
-  // Their buffers are the user's again before the links are closed.
+  // A getter may have seen the verdict first, and then nobody has called Fail.
+  if (queue_->HasMessages()) StopDevices();
+  // Without a verdict their buffers are the user's again before the links are closed.
   for (const auto& endpoint : setup_->links().all()) {
     if (InPlace* const in_place = endpoint->shortcuts().in_place; in_place != nullptr) in_place->Withdraw();
   }

@@ -1,11 +1,17 @@
 #include "collectives/comm/failure_record.h"
 
+#include <new>
+
 namespace annulus {
 
 void FailureRecord::Record(const Verdict& verdict) {
-  verdict_ = verdict;
-  if (verdict.call.sequence == 0) verdict_.call = surroundings_->Interrupted();
-  surroundings_->Announce(verdict_);
+  try {
+    verdict_ = verdict;
+    if (verdict.call.sequence == 0) verdict_.call = surroundings_->Interrupted();
+    surroundings_->Announce(verdict_);
+  } catch (const std::bad_alloc&) {  // It ends the communicator without words.
+    verdict_.code = verdict.code;
+  }
 }
 
 void FailureRecord::End(const Verdict& verdict) {

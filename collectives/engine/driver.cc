@@ -1,6 +1,8 @@
 #include "collectives/engine/driver.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "collectives/observe/trace.h"
 
@@ -9,6 +11,16 @@ namespace {
 
 // While slices keep moving the clock is read once per this many moves; 1,000 polls take well under a millisecond.
 constexpr int kMovesPerLook = 1000;
+
+// Whoever began to drive must end it on all ranks, so memory that runs out in between is a failure like others.
+template <class Work>
+Status WithinMemory(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kOutOfMemory);
+  }
+}
 
 // A drive with fewer moves than this, and less than a few idle polls, is over within a microsecond or so.
 constexpr int kMostShortMoves = 16;
@@ -20,8 +32,11 @@ Driver::Outcome Driver::Run(const Call& call, const Buffers& buffers, Nanosecond
   if (control_ != nullptr) control_->Enter(call);
   Begin(call, Now(), timeout);
   if (Trace* const trace = monitor_->trace(); trace != nullptr) trace->Begin(call, drive_.begin);
-  engine_->Start(call, buffers);
-  return GoOn(policy, patience, verdict);
+  const Status started = WithinMemory([&] {
+    engine_->Start(call, buffers);
+    return Status();
+  });
+  return started.ok() ? GoOn(policy, patience, verdict) : End(started, verdict);
 }
 
 bool Driver::Repeat(const Call& call, const void* input, void* output) {
@@ -50,13 +65,17 @@ void Driver::Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout) {
 }
 
 Driver::Outcome Driver::GoOn(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {
-  const Status outcome = RunEngine(policy, patience);
+  const Status outcome = WithinMemory([&] { return RunEngine(policy, patience); });
   drive_.is_paused = outcome.ok() && !engine_->done();
   if (drive_.is_paused) {
     EndWait();
     drive_.moves = kMostShortMoves;  // A drive with a pause stands for no others.
     return Outcome::kPaused;
   }
+  return End(outcome, verdict);
+}
+
+Driver::Outcome Driver::End(const Status& outcome, Verdict* verdict) {
   drive_.doubt_at = kNoDeadline;
   EndDrive(drive_.begin);
   if (Trace* const trace = monitor_->trace(); trace != nullptr) trace->End(outcome.ok(), Now());
@@ -79,12 +98,13 @@ void* Driver::EndAnyBegun(int polls) {
 bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {
   const Nanoseconds begin = Now();
   drive_ = Drive();
+  drive_.begin = begin;
   monitor_->BeginDrive(Call(), begin);
   const auto step = [&patience](bool*, bool* over) {
     *over = (*patience.is_over)();
     return Status();
   };
-  const Status outcome = Loop(step, kNoDeadline, policy, patience.wake_at);
+  const Status outcome = WithinMemory([&] { return Loop(step, kNoDeadline, policy, patience.wake_at); });
   EndDrive(begin);
   if (!outcome.ok()) *verdict = FindVerdict(outcome, Call());
   return outcome.ok();
@@ -93,6 +113,7 @@ bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Ver
 template <class Step>
 Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy, Deadline wake_at) {
   waiter_.Begin(policy);
+  ANNULUS_RETURN_IF_ERROR(LookAfterMessages());
   for (;;) {
     bool moved = false;
     bool over = false;
@@ -131,7 +152,18 @@ Status Driver::RunEngine(const WaitPolicy& policy, const Patience& patience) {
     *over = engine_->done() || (patience.is_over != nullptr && (*patience.is_over)());
     return status;
   };
-  return Loop(step, drive_.deadline, policy, patience.wake_at);
+  ANNULUS_RETURN_IF_ERROR(Loop(step, drive_.deadline, policy, patience.wake_at));
+  // Whoever asks again and again whether the call is done may stay for a poll each time.
+  return engine_->done() ? Status() : Overdue(drive_.deadline, Now());
+}
+
+// A message is late if it was so at the last look: then it had time to end since, also where this process was stopped.
+Status Driver::MoveUnseen() {
+  const Nanoseconds last = std::exchange(messages_seen_, drive_.begin);
+  if (Stopped()) return Status();
+  bool moved = false;
+  ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+  return messages_->Late(last);
 }
 
 Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
@@ -192,6 +224,18 @@ void Driver::Interrupt() {
 }
 
 Verdict Driver::FindVerdict(const Status& failure, const Call& current) {
+  try {
+    const bool has_words = failure.code() != Code::kOutOfMemory || !failure.message().empty();
+    return MakeVerdict(has_words ? failure : Status(Code::kOutOfMemory, "no memory was left while it drove its calls"),
+                       current);
+  } catch (const std::bad_alloc&) {  // The others learn of it when this rank leaves, or at their deadlines.
+    Verdict verdict;
+    verdict.code = failure.code();
+    return verdict;
+  }
+}
+
+Verdict Driver::MakeVerdict(const Status& failure, const Call& current) {
   const Call& call = messages_->failed().sequence > 0 ? messages_->failed() : current;
   if (HasVerdict()) return control_->verdict();
   if (control_ != nullptr && !interrupted_.load(std::memory_order_relaxed)) {

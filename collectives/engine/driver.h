@@ -32,6 +32,10 @@ class Driver {
   // time.
   static constexpr Nanoseconds kFirstDoubt = kSecond;
 
+  // Drives that are over in their first step move no messages. So those that begin so long after the last look at the
+  // messages begin with one.
+  static constexpr Nanoseconds kMostUnseen = 50 * kMicrosecond;
+
   // All outlive the driver. `queues` watches in `reactor`. `control` is null when there is one rank only.
   Driver(Engine* engine, Messages* messages, DomainQueues* queues, Reactor* reactor, Control* control, Monitor* monitor)
       : engine_(engine),
@@ -121,6 +125,11 @@ class Driver {
   // Now and then the caller has to drive all messages: nobody else may do so while others keep moving at once.
   bool MayPass(bool has_others) { return !has_others || ++passed_ % kMostPassed != 0; }
   void Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout);
+  // Moves the messages and looks at their deadlines when a drive begins, if that was not done lately.
+  Status LookAfterMessages() {
+    return messages_->busy() && drive_.begin - messages_seen_ >= kMostUnseen ? MoveUnseen() : Status();
+  }
+  Status MoveUnseen();
   Status RunEngine(const WaitPolicy& policy, const Patience& patience);
   // Calls step(&moved, &over) and moves messages until over; waits in between, and wakes at `wake_at`.
   template <class Step>
@@ -142,7 +151,10 @@ class Driver {
   void Sleep(Deadline until);
   Status Overdue(Deadline deadline, Nanoseconds now);
   void Doubt(Nanoseconds now);
+  Outcome End(const Status& outcome, Verdict* verdict);
+  // Without words where there is no memory for them.
   Verdict FindVerdict(const Status& failure, const Call& current);
+  Verdict MakeVerdict(const Status& failure, const Call& current);
 
   Engine* const engine_;
   Messages* const messages_;
@@ -154,6 +166,7 @@ class Driver {
   UsualTime short_drive_;
   uint32_t short_drives_ = UINT32_MAX;  // The first short drive is measured.
   uint32_t passed_ = 0;                 // Messages that moved at once while there were others.
+  Nanoseconds messages_seen_ = 0;       // Time of the latest MoveUnseen.
   Drive drive_;
   int awaited_ = -1;  // Peer that was awaited when movement stopped; -1: none.
   std::atomic<bool> interrupted_{false};

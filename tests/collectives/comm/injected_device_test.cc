@@ -152,6 +152,104 @@ INSTANTIATE_TEST_SUITE_P(Transports, InjectedDeviceTest,
                            return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "Wakes" : "Polled");
                          });
 
+// A message from rank 0 to rank 1 whose devices never get to the copies that it needs.
+struct StuckMessage {
+  StuckMessage(const Cluster& cluster, int number, RequestTable* requests)
+      : rank(cluster, number, requests, {.min_time = kPatience, .max_time = kPatience, .has_thread = true}) {}
+
+  // Starts it; for rank 0, until its device has work. Nobody drives it then, as somebody does on rank 1. `options`
+  // outlives the request.
+  void Start(const CallOptions* options) {
+    constexpr size_t kElements = 1'000'000;
+    const bool sends = rank.comm->rank() == 0;
+    std::byte* const memory = rank.device.Allocate(kElements * sizeof(int32_t));
+    CallArguments arguments;
+    arguments.kind = sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
+    arguments.type = DataType::kInt32;
+    arguments.count = kElements;
+    arguments.root = sends ? 1 : 0;
+    arguments.sendbuf = sends ? memory : nullptr;
+    arguments.recvbuf = sends ? nullptr : memory;
+    arguments.options = options;
+    size_t refused = 0;
+    const Status status = rank.comm->Submit(
+        {&arguments, 1}, [this](RequestHandle made) { request = made; }, &refused);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    const Deadline deadline = DeadlineAfter(kSoon);
+    while (sends && rank.device.pending() == 0 && Now() < deadline) {
+      ASSERT_EQ(rank.comm->Wait(request, 0, &failed).code(), Code::kInProgress);
+    }
+    ASSERT_TRUE(!sends || rank.device.pending() > 0);
+  }
+
+  DeviceRank rank;
+  RequestHandle request = 0;
+  FailedCall failed;
+};
+
+// In most rounds the getter sees the verdict before the wait does, and nobody drives meanwhile.
+TEST(StuckDeviceTest, AVerdictThatAGetterSeesFirstStopsTheDeviceBeforeTheMessageEnds) {
+  for (int round = 0; round < 10; ++round) {
+    const Cluster cluster({});
+    RequestTable requests;
+    Tally started;
+    Tally ended;
+    ForEachRank(kRanks, [&](int number) {
+      StuckMessage message(cluster, number, &requests);
+      if (message.rank.comm == nullptr) return;
+      message.Start(nullptr);
+      if (number == 1) {
+        EXPECT_TRUE(started.WaitFor(1));
+        message.rank.comm->Abort();
+      } else {
+        started.Add();
+        const auto has_verdict = [&] { return message.rank.comm->verdict() != nullptr; };
+        const auto is_in_progress = [&] {
+          return message.rank.comm->Wait(message.request, 0, &message.failed).code() == Code::kInProgress;
+        };
+        for (int looks = 0; !has_verdict() && (++looks % 50 != 0 || is_in_progress());) {
+        }
+        EXPECT_EQ(message.rank.comm->Wait(message.request, -1, &message.failed).code(), Code::kAborted);
+        EXPECT_EQ(message.rank.device.pending(), 0) << "the buffer is the user's again";
+      }
+      ended.Add();
+      EXPECT_TRUE(ended.WaitFor(kRanks));
+    });
+  }
+}
+
+TEST(StuckDeviceTest, DestroyStopsTheDeviceBeforeACallbackHearsOfTheEnd) {
+  struct Heard {
+    const SimDevice* device = nullptr;
+    int pending = -1;
+    annulus_status_t status = ANNULUS_OK;
+  };
+  const Cluster cluster({});
+  RequestTable requests;
+  Tally ended;
+  ForEachRank(kRanks, [&](int number) {
+    Heard heard;
+    CallOptions options;
+    options.done_context = &heard;
+    options.done = [](void* context, annulus_status_t status) {
+      auto* const told = static_cast<Heard*>(context);
+      told->pending = told->device->pending();
+      told->status = status;
+    };
+    StuckMessage message(cluster, number, &requests);
+    if (message.rank.comm == nullptr) return;
+    heard.device = &message.rank.device;
+    message.Start(&options);
+    if (number == 1) {
+      EXPECT_TRUE(ended.WaitFor(1));
+    }
+    message.rank.comm.reset();
+    ended.Add();
+    EXPECT_EQ(heard.pending, 0) << "the buffer is the user's again";
+    EXPECT_NE(heard.status, ANNULUS_OK);
+  });
+}
+
 // Sleeps of a lone rank, which waits for its device only, in that many calls; and the time that they took.
 struct Waits {
   uint64_t sleeps = 0;
