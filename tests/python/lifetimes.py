@@ -243,8 +243,8 @@ def closing_calls_the_callbacks_that_remain():
     ended = []
 
     def done(status):
-        ended.append((status, raises(pyannulus.Error, communicator.barrier).scope))
         raises(RuntimeError, communicator.close)
+        ended.append((status, raises(pyannulus.Error, communicator.barrier).scope))
 
     calls = communicator.with_options(done=done)
     requests = [calls.recv_async(np.ones(1), (RANK + 1) % SIZE) for _ in range(3)]
