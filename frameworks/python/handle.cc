@@ -54,7 +54,7 @@ Handle::Handle(annulus_comm_t* comm) : comm_(comm) {
 }
 
 Handle::~Handle() {
-  if (closed() || !IsInside()) {
+  if (is_destroyed_ || !IsInside()) {
     Leave();
     return;
   }
@@ -303,13 +303,14 @@ void Handle::Abort(const std::string& reason) {
 }
 
 void Handle::Close() {
-  if (!closed() && IsInside())
+  // Where it is being closed too: the closing thread waits for this one.
+  if (!is_destroyed_ && IsInside())
     throw std::runtime_error("a callback or a reduction function cannot close its communicator, which waits for it");
   Leave();
 }
 
 void Handle::Leave() {
-  if (!closed()) {
+  if (!is_destroyed_) {
     py::gil_scoped_release release;
     std::unique_lock<std::shared_mutex> alone(use_, std::try_to_lock);
     if (!alone.owns_lock()) {
@@ -320,13 +321,17 @@ void Handle::Leave() {
       }
       alone.lock();
     }
-    if (!closed()) annulus_comm_destroy(comm_.exchange(nullptr));
+    if (!closed()) {
+      annulus_comm_destroy(comm_.exchange(nullptr));
+      is_destroyed_ = true;
+    }
   }
   FinishAll();
 }
 
 void Handle::Abandon() {
   comm_ = nullptr;
+  is_destroyed_ = true;
   FinishAll();
 }
 

@@ -162,6 +162,7 @@ class Handle {
   int local_rank_ = 0;
   int local_size_ = 0;
   std::atomic<annulus_comm_t*> comm_;       // Null once closed. Set to null under use_, but in a forked child.
+  std::atomic<bool> is_destroyed_{false};   // It is gone, and no array in use. Set under use_, after comm_.
   std::shared_mutex use_;                   // Shared by calls on comm_, alone for whoever destroys it.
   std::list<std::shared_ptr<Work>> works_;  // Not known to be done, in the order of the calls. Guarded by the GIL.
 };

@@ -149,7 +149,7 @@ void Handle::MakeWork(PlainWork* plain) {
 }
 
 void Handle::DropPlain(PlainWork* plain) {
-  if (plain->request == nullptr || closed()) return;
+  if (plain->request == nullptr || is_destroyed_) return;
   try {
     MakeWork(plain);
   } catch (const std::bad_alloc&) {

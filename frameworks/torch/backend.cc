@@ -2,8 +2,6 @@
 // backend_messages.cc those between two ranks and the barriers.
 #include "frameworks/torch/backend.h"
 
-#include <pybind11/pybind11.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -27,12 +25,8 @@ Backend::~Backend() { Leave(); }
 // Waits for callbacks and other threads, which may need the interpreter's lock to free tensors that Python has given
 // up.
 void Backend::Leave() {
-  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
-    const pybind11::gil_scoped_release unlocked;
-    comm_->Close();
-  } else {
-    comm_->Close();
-  }
+  const WithoutGil unlocked;
+  comm_->Close();
 }
 
 c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions() {
@@ -176,6 +170,27 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
   for (size_t i = 0; i < inputs.size(); ++i) AddAllgather(&job, outputs[i], inputs[i]);
   job.set_inputs(inputs);
   job.set_result(outputs);
+  return Start(std::move(job), opts.timeout, opts.asyncOp);
+}
+
+Backend::WorkPtr Backend::gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) {
+  CheckRank(opts.rootRank, "the root");
+  const bool is_root = opts.rootRank == rank_;
+  Job job(c10d::OpType::GATHER, "annulus:gather");
+  job.Use(input);
+  const at::Tensor own = job.Read(input);
+  void* all = nullptr;
+  if (is_root) {
+    job.Use(output);
+    TORCH_CHECK(output.scalar_type() == input.scalar_type(), "Annulus: gather from ", input.scalar_type(), " to ",
+                output.scalar_type());
+    TORCH_CHECK(output.numel() == input.numel() * size_, "Annulus: gather of ", input.numel(),
+                " elements from each of ", size_, " ranks does not fit into ", output.numel());
+    all = job.Write(output).data_ptr();
+    job.set_result({output});
+  }
+  job.Add(ANNULUS_CALL_GATHER, own.data_ptr(), all, BytesOf(own)).root = static_cast<int>(opts.rootRank);
+  job.set_inputs({input});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -88,8 +89,9 @@ void Communicator::Close() {
 }
 
 Communicator::Held::Held(const Communicator& comm) : comm_(comm), in_use_(comm.Use()) {
-  const bool is_child = getpid() != comm.process_;
-  TORCH_CHECK_WITH(DistBackendError, in_use_.owns_lock() || is_child, "Annulus: the process group was shut down");
+  TORCH_CHECK_WITH(DistBackendError, getpid() == comm.process_,
+                   "Annulus: a forked child cannot use a process group of its parent");
+  TORCH_CHECK_WITH(DistBackendError, in_use_.owns_lock(), "Annulus: the process group was shut down");
 }
 
 std::shared_lock<std::shared_mutex> Communicator::Use() const {
@@ -97,6 +99,28 @@ std::shared_lock<std::shared_mutex> Communicator::Use() const {
   std::shared_lock<std::shared_mutex> in_use(use_, std::try_to_lock);
   if (in_use.owns_lock() && comm_ == nullptr) in_use.unlock();
   return in_use;
+}
+
+annulus_op_t ScaledSums::Of(const Communicator& comm, double factor, const char* title) {
+  const auto is_same = [factor](const auto& made) {
+    return std::bit_cast<uint64_t>(made.first) == std::bit_cast<uint64_t>(factor);
+  };
+  const auto found = std::ranges::find_if(made_, is_same);
+  if (found != made_.end()) return found->second;
+  comm_ = comm.shared_from_this();
+  annulus_op_t op = ANNULUS_OP_LAST;
+  Check(annulus_op_create_premul_sum(comm.get(), factor, &op), title);
+  made_.emplace_back(factor, op);
+  return op;
+}
+
+void ScaledSums::Destroy() {
+  if (made_.empty()) return;
+  const auto in_use = comm_->Use();
+  for (const auto& [factor, op] : made_) {
+    if (in_use.owns_lock()) annulus_op_destroy(comm_->get(), op);  // Else they end with the communicator.
+  }
+  made_.clear();
 }
 
 }  // namespace annulus_torch

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <shared_mutex>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
 
 namespace annulus_torch {
 
@@ -34,7 +36,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // The communicator, for a call: it stays while this lives.
   class Held {
    public:
-    // Errors: throws DistBackendError once it is being closed. In a forked child Annulus refuses the call.
+    // Errors: throws DistBackendError once it is being closed, and in a forked child.
     explicit Held(const Communicator& comm);
     const Communicator& operator*() const { return comm_; }
     const Communicator* operator->() const { return &comm_; }
@@ -48,6 +50,25 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const pid_t process_ = getpid();
   mutable std::shared_mutex use_;
   annulus_comm_t* comm_ = nullptr;  // Null once closed.
+};
+
+// Sums with factors, which one job has made.
+//
+// Threads: one at a time.
+class ScaledSums {
+ public:
+  ScaledSums() = default;
+  ScaledSums(ScaledSums&&) = default;
+  ~ScaledSums() { Destroy(); }
+
+  // That of the factor; the first time it is made, for the call `title`. Errors: throws DistBackendError.
+  annulus_op_t Of(const Communicator& comm, double factor, const char* title);
+  // Calls that are queued already still use them.
+  void Destroy();
+
+ private:
+  std::shared_ptr<const Communicator> comm_;           // Null: there are none.
+  std::vector<std::pair<double, annulus_op_t>> made_;  // By their factors.
 };
 
 // As annulus_call_t has it.

@@ -71,10 +71,7 @@ void Job::AddReceive(void* recv, Elements elements, int peer, int tag) {
 annulus_call_t& Job::AddReduction(annulus_kind_t kind, const void* send, void* recv, int64_t numel,
                                   const Reduction& reduction, const Communicator& comm) {
   annulus_op_t op = reduction.op;
-  if (reduction.is_scaled) {
-    Check(annulus_op_create_premul_sum(comm.get(), reduction.factor, &op), title_);
-    operations_.push_back(op);
-  }
+  if (reduction.is_scaled) op = scaled_.Of(comm, reduction.factor, title_);
   annulus_call_t& call = Add(kind, send, recv, {reduction.type, static_cast<size_t>(numel)});
   call.op = op;
   return call;
@@ -91,13 +88,9 @@ Work::About Job::AboutWork(int rank, uint64_t sequence, std::chrono::millisecond
   return {rank, type_, title_, inputs_, result_, sequence, timeout, received_};
 }
 
-// Calls that are queued already still use them.
-void Job::DestroyOperations(const Communicator& comm) {
-  for (const annulus_op_t op : operations_) annulus_op_destroy(comm.get(), op);
-  operations_.clear();
-}
-
 void Job::Finish() {
+  // Tensors that were made in inference mode can be written in it only.
+  const c10::InferenceMode as_caller(is_inference_);
   const at::NoGradGuard no_grad;
   for (const auto& [to, from] : copies_) {
     at::Tensor target = to;
@@ -126,7 +119,7 @@ c10::intrusive_ptr<c10d::Work> Job::Run(const Communicator& comm, int rank, uint
   hold_ = Registered::OfProcess().Use(used_);
   const std::exception_ptr failure = Perform(comm);
   hold_.Release();
-  DestroyOperations(comm);
+  scaled_.Destroy();
   if (failure != nullptr) {
     work->Complete(failure);
     std::rethrow_exception(failure);
@@ -168,7 +161,7 @@ std::shared_ptr<Pending> Job::Queue(const Communicator& comm, Pending::End end, 
   auto pending = std::make_shared<Pending>(comm, title_, std::move(end));
   const annulus_status_t status = pending->Submit(calls_, drivable);
   const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title_);
-  DestroyOperations(comm);
+  scaled_.Destroy();
   if (failure != nullptr) std::rethrow_exception(failure);
   return pending;
 }

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <annulus.h>
+#include <c10/core/InferenceMode.h>
 
 #include <chrono>
 #include <exception>
@@ -89,11 +90,11 @@ class Job {
   void KeepMemoryFor(const c10::Stream& stream) const;
   // Makes the calls and waits. Returns null or what failed.
   std::exception_ptr Perform(const Communicator& comm);
-  void DestroyOperations(const Communicator& comm);
   void Finish();
 
   const c10d::OpType type_;
   const char* const title_;
+  const bool is_inference_ = c10::InferenceMode::is_enabled();  // In the thread that made the job.
   std::optional<at::Device> device_;
   std::vector<annulus_call_t> calls_;
   std::vector<at::Tensor> used_;  // Keeps their memory.
@@ -103,7 +104,7 @@ class Job {
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // To, from.
   std::function<void()> last_;                             // Null: there is nothing more to do.
   std::vector<std::unique_ptr<std::vector<size_t>>> sizes_;
-  std::vector<annulus_op_t> operations_;          // Made for this job.
+  ScaledSums scaled_;
   std::shared_ptr<annulus_received_t> received_;  // What a receive got; null for others.
 };
 

@@ -1,4 +1,4 @@
-// The extension module: one function that makes a backend.
+// The extension module: one function that makes a backend, and what Python sees of one.
 //
 // Threads: the interpreter's; waits without its lock.
 #include <torch/csrc/utils/pybind.h>
@@ -35,6 +35,11 @@ pybind11::dict CountsOfRegistered() {
 }  // namespace annulus_torch
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  // Where the default group has a device, PyTorch calls this on the ranks that are not in a new group. The ranks in it
+  // meet by themselves.
+  pybind11::class_<annulus_torch::Backend, c10::intrusive_ptr<annulus_torch::Backend>, c10d::Backend>(module, "Backend")
+      .def(
+          "perform_nocolor_split", [](annulus_torch::Backend&, const at::Device&) {}, pybind11::arg("device"));
   module.def("make", &annulus_torch::Make, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
              pybind11::arg("timeout_ms"), pybind11::arg("wait_blocks"), pybind11::arg("register_bytes"),
              pybind11::call_guard<pybind11::gil_scoped_release>());

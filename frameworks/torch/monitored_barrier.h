@@ -21,14 +21,18 @@ class MonitoredBarrier {
   void Pass(std::chrono::milliseconds limit, bool wait_all_ranks);
 
  private:
+  // A key of the rank's attempt.
   std::string Key(const char* what, int rank) const;
+  bool HasGivenUp(c10d::Store& store, int rank) const;
+  // Whether the rank is there by then, in whichever attempt of its own.
+  bool Arrives(c10d::Store& store, int rank, std::chrono::steady_clock::time_point deadline);
   // What rank 0 does, and what the others do.
   void PassOthers(c10d::Store& store, std::chrono::milliseconds limit, bool wait_all_ranks);
   void PassSelf(c10d::Store& store, std::chrono::milliseconds limit);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
-  std::vector<uint64_t> passed_;  // Number of barriers passed, by rank: on rank 0 all, elsewhere the own.
+  std::vector<uint64_t> attempts_;  // Number of the attempt, by rank: on rank 0 all, elsewhere the own.
 };
 
 }  // namespace annulus_torch

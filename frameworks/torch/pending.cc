@@ -23,6 +23,7 @@ annulus_status_t Pending::Submit(std::vector<annulus_call_t>& calls, bool drivab
 }
 
 void Pending::Drive(std::optional<std::chrono::milliseconds> timeout) {
+  const WithoutGil unlocked;  // PyTorch asks with the lock whether a work is completed.
   std::exception_ptr failure;
   {
     const auto in_use = comm_->Use();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <annulus.h>
+#include <pybind11/pybind11.h>
 
 #include <atomic>
 #include <chrono>
@@ -18,6 +19,18 @@
 #include "frameworks/torch/communicator.h"
 
 namespace annulus_torch {
+
+// A thread without Python's lock as long as this lives, whether or not it came with it: what takes long, or may wait
+// for a thread that needs the lock.
+class WithoutGil {
+ public:
+  WithoutGil() {
+    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) unlocked_.emplace();
+  }
+
+ private:
+  std::optional<pybind11::gil_scoped_release> unlocked_;
+};
 
 class Pending : public std::enable_shared_from_this<Pending> {
  public:

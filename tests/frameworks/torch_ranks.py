@@ -7,7 +7,7 @@ import threading
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import AllgatherOptions
+from torch._C._distributed_c10d import AllgatherOptions, AllreduceCoalescedOptions
 
 import torch_rank
 from torch_rank import TYPES, raises, same, values, wide
@@ -57,6 +57,19 @@ def case_reductions(rank, size):
     raises("no reduction AVG", dist.all_reduce, torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG)
 
 
+def case_premul_sums_of_many_tensors(rank, size):
+    """As many operations as a communicator has are neither needed nor lost."""
+    backend, options = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")), AllreduceCoalescedOptions()
+    options.reduceOp = dist._make_nccl_premul_sum(2.0)
+    tensors = [torch.full((3,), float(rank + 1)) for _ in range(70)]
+    backend.allreduce_coalesced(tensors, options).wait()
+    for tensor in tensors:
+        same(tensor, torch.full((3,), float(size * (size + 1))))
+    for _ in range(70):
+        raises("no reduction PREMUL_SUM", backend.allreduce_coalesced, [torch.ones(2), torch.ones(2, dtype=torch.bool)], options)
+    backend.allreduce_coalesced(tensors[:1], options).wait()
+
+
 def case_broadcast_and_gathers_of_every_type(rank, size):
     for dtype in TYPES:
         parts = [values(dtype, other) for other in range(size)]
@@ -68,6 +81,10 @@ def case_broadcast_and_gathers_of_every_type(rank, size):
             dist.gather(values(dtype, rank), gathered, root)
             for got, part in zip(gathered or [], parts):
                 same(got, part)
+            if hasattr(dist, "gather_single"):
+                flat = torch.zeros(5 * size, dtype=dtype) if rank == root else None
+                dist.gather_single(values(dtype, rank), flat, root)
+                assert flat is None or same(flat, torch.cat(parts)) is None
             scattered = torch.zeros(5, dtype=dtype)
             dist.scatter(scattered, parts if rank == root else None, root)
             same(scattered, parts[rank])
@@ -254,6 +271,18 @@ def case_groups(rank, size):
         dist.destroy_process_group(pair)
 
 
+def case_groups_where_the_default_group_has_a_device(rank, size):
+    everyone = dist.distributed_c10d._get_default_group()
+    everyone.bound_device_id = torch.device("cpu", 0)
+    try:
+        alone = dist.new_group([size - 1])  # PyTorch then has the other ranks call their back end too.
+    finally:
+        everyone.bound_device_id = None
+    if rank == size - 1:
+        dist.all_reduce(torch.ones(3), group=alone)
+    dist.barrier()
+
+
 def case_a_group_may_end_with_work_pending(rank, size):
     group = dist.new_group(list(range(size)))
     if rank == 0:
@@ -300,6 +329,23 @@ def case_monitored_barrier(rank, size):
         raises("Ranks 1 failed" if size == 2 else "Ranks 1, 2", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=100),
                wait_all_ranks=True)
     dist.all_reduce(torch.ones(1))
+
+
+def case_a_monitored_barrier_passes_no_rank_that_has_given_up(rank, size):
+    if torch_rank.IS_OLD or size < 3:
+        return
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier()
+    if rank == 0:
+        raises("failed to pass monitoredBarrier in 6000 ms", dist.monitored_barrier, timeout=datetime.timedelta(seconds=6))
+    elif rank == 1:
+        raises("Rank 1 successfully reached", dist.monitored_barrier, timeout=datetime.timedelta(seconds=1))
+        store.set("torch_ranks/given_up", "1")
+    else:
+        store.wait(["torch_ranks/given_up"])
+        raises(f"Rank {rank} successfully reached", dist.monitored_barrier, timeout=datetime.timedelta(seconds=1))
+    dist.barrier()
+    dist.monitored_barrier()
 
 
 def case_refused_calls_leave_the_group_usable(rank, size):

@@ -5,6 +5,7 @@ Where one rank is to be late, it waits for a key that another one puts into the 
 import datetime
 import os
 import random
+import sys
 import threading
 import time
 import weakref
@@ -139,6 +140,46 @@ def case_asking_is_enough(rank, size):
         same(wide[:, 0].contiguous(), total(size))
 
 
+def case_works_in_inference_mode(rank, size):
+    for waits_first in (True, False):
+        with torch.inference_mode():
+            wide = torch.zeros(8, 2)
+            wide[:, 0] = rank + 1
+            work = dist.all_reduce(wide[:, 0], async_op=True)
+            if not waits_first:
+                work.get_future().wait()  # Another thread ends the call.
+            work.wait()
+            same(wide[:, 0].contiguous(), total(size))
+
+
+def case_asking_lets_other_threads_run(rank, size):
+    """A thread that takes turns with this one whenever this one lets go of Python's lock, runs within a question."""
+    work, _, go = everyone(rank, size)
+    turns, ends = [0], []
+
+    def take_turns():
+        while not ends:
+            turns[0] += 1
+            time.sleep(0)
+
+    def ran_meanwhile():
+        before = turns[0]
+        work.is_completed()
+        return turns[0] != before
+
+    join = in_thread(take_turns)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    if rank == 0 and torch_rank.is_compiled():
+        time.sleep(0.1)
+        until(ran_meanwhile)
+    sys.setswitchinterval(interval)
+    ends.append(True)
+    join()
+    go()
+    work.wait()
+
+
 def case_a_dropped_work_ends_and_lets_its_tensors_go(rank, size):
     wides, refs = [], []
     for _ in range(50):
@@ -176,6 +217,21 @@ def case_an_abort_ends_a_wait(rank, size):
         raises("abort of the process group", work.wait)
     dist.barrier()
     dist.destroy_process_group(group)
+
+
+def case_an_aborted_group_lets_go_of_what_it_has(rank, size):
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    dist.barrier()
+    before = threads()
+    group = dist.new_group(list(range(size)))
+    assert threads() > before
+    group._get_backend(torch.device("cpu")).abort()
+    dist.distributed_c10d._abort_process_group(group)
+    del group
+    until(lambda: threads() <= before)
+    dist.barrier()
 
 
 def case_a_group_may_end_while_a_thread_waits(rank, size):
@@ -224,10 +280,16 @@ def case_a_forked_child_leaves_works_alone(rank, size):
         join = in_thread(work.wait)
         child = os.fork()
         if child == 0:
-            if torch_rank.is_compiled():
-                assert not work.is_completed()
-                dist.destroy_process_group(group)
-            os._exit(0)
+            status = 1
+            try:
+                for asynchronous in (False, True):
+                    raises("a forked child cannot use", dist.all_reduce, torch.ones(1), async_op=asynchronous)
+                if torch_rank.is_compiled():
+                    assert not work.is_completed()
+                    dist.destroy_process_group(group)
+                status = 0
+            finally:
+                os._exit(status)
         until(lambda: os.waitpid(child, os.WNOHANG) == (child, 0))
         go()
         assert join() is True

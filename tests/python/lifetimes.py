@@ -166,7 +166,10 @@ def closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil()
         go_on.wait(20)
         np.add(left, right, out)
 
-    request = communicator.allreduce_async(np.ones(10 * SIZE), communicator.reduction(add))
+    reduced, received = np.ones(10 * SIZE), np.ones(1)
+    alive = [weakref.ref(reduced), weakref.ref(received)]
+    message = communicator.recv_async(received, (RANK + 1) % SIZE)
+    request = communicator.allreduce_async(reduced, communicator.reduction(add))
     assert inside.wait(20)
     pyannulus.barrier()
     # A deadlock would hold the GIL: then this ends the process all the same.
@@ -177,10 +180,17 @@ def closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil()
         time.sleep(0.001)
     raises(pyannulus.Aborted, communicator.premul_sum, 2.0)
     raises(pyannulus.Aborted, communicator.allreduce_group_async, [np.ones(1)])
+    # Until it is over the library uses the arrays: of requests that nobody keeps, and where somebody closes it again.
+    second = threading.Thread(target=communicator.close)
+    second.start()
+    second.join(0.1)
+    del message, reduced, received
+    assert second.is_alive() and all(ref() is not None for ref in alive)
     go_on.set()
-    closer.join(20)
+    for thread in (closer, second):
+        thread.join(20)
     faulthandler.cancel_dump_traceback_later()
-    assert not closer.is_alive()
+    assert not closer.is_alive() and not second.is_alive() and all(ref() is None for ref in alive)
     raises(pyannulus.Aborted, request.wait)
 
 
@@ -233,6 +243,7 @@ def closing_calls_the_callbacks_that_remain():
     ended = []
 
     def done(status):
+        raises(RuntimeError, communicator.close)
         ended.append((status, raises(pyannulus.Error, communicator.barrier).scope))
 
     calls = communicator.with_options(done=done)
@@ -320,13 +331,16 @@ def signals_are_handled_while_waiting():
 
 
 def a_forked_child_leaves_its_parents_job_alone():
+    calls = pyannulus.world().dup().with_options(label="of a communicator that nobody else keeps")
     child = os.fork()
     if child == 0:
         ok = pyannulus.world().closed
         raises(pyannulus.Aborted, pyannulus.barrier)
+        raises(pyannulus.Aborted, calls.barrier)
         pyannulus.finalize()
         os._exit(0 if ok else 1)
     assert os.waitpid(child, 0)[1] == 0
+    calls.barrier()
     pyannulus.barrier()
 
 

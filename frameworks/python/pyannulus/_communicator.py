@@ -16,7 +16,8 @@ from pyannulus._operation import Operation
 
 T = TypeVar("T")
 
-_open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
+# What the communicators are in C++: calls with options of their own keep one without its Communicator.
+_open: "weakref.WeakSet[_core.Handle]" = weakref.WeakSet()
 
 
 def _interruptible(function: Callable[..., T], *args: Any) -> T:
@@ -45,7 +46,7 @@ class Communicator(Calls):
 
     def _adopt(self, core: _core.Handle) -> None:
         super().__init__(core, _core.Calls(0, 0, "", None, False, None))
-        _open.add(self)
+        _open.add(core)
 
     @classmethod
     def _of(cls, core: _core.Handle) -> "Communicator":
@@ -124,13 +125,13 @@ class Communicator(Calls):
 
 
 def close_all() -> None:
-    for communicator in list(_open):
-        communicator.close()
+    for core in list(_open):
+        core.close()
 
 
 def _forget_in_child() -> None:
-    for communicator in list(_open):
-        communicator._core.abandon()
+    for core in list(_open):
+        core.abandon()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

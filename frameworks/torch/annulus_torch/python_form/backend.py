@@ -66,7 +66,7 @@ class Backend(BaseBackend):
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
-        self._sequence = 0
+        self._sequence, self._error = 0, ErrorType.SUCCESS
         self._comm = Communicator(store, rank, size, timeout)
         self._barrier = MonitoredBarrier(store, rank, size)
         _alive.add(self)
@@ -97,21 +97,30 @@ class Backend(BaseBackend):
         pass
 
     def get_error(self):
-        if self._comm is None:
-            return ErrorType.SUCCESS
         error = library.make(annulus.annulus_error_t)
-        library.library().annulus_comm_verdict(self._comm.handle, error)
+        try:
+            with self._comm.in_use() as handle:
+                library.library().annulus_comm_verdict(handle, error)
+        except DistBackendError:
+            return self._error
         return ERRORS.get(error.status, ErrorType.COMM_ERROR)
 
     def abort(self):
-        if self._comm is not None:
-            library.library().annulus_comm_abort(self._comm.handle, b"abort of the process group")
+        """Stays in _alive: calls after it still say that it was aborted. What it holds of the system ends here."""
+        try:
+            with self._comm.in_use() as handle:
+                library.library().annulus_comm_abort(handle, b"abort of the process group")
+        except DistBackendError:
+            return
+        self._error = ErrorType.COMM_ERROR
+        self._comm.close("Annulus: aborted: abort of the process group")
 
     def shutdown(self):
         _alive.discard(self)
-        comm, self._comm = self._comm, None
-        if comm is not None:
-            comm.close()
+        self._comm.close()
+
+    def perform_nocolor_split(self, _device):
+        """Where the default group has a device, PyTorch calls this on the ranks that are not in a new group. The ranks in it meet by themselves."""
 
     def split(self, store, ranks, options):
         if self._rank not in ranks:
@@ -121,9 +130,8 @@ class Backend(BaseBackend):
     # -- How calls are made. ------------------------------------------------------------------------------------------
 
     def _ready(self):
-        if self._comm is None:
-            raise DistBackendError("Annulus: the process group was shut down")
-        return self._comm
+        with self._comm.in_use():
+            return self._comm
 
     def _limit(self, timeout):
         return timeout if timeout > datetime.timedelta(0) else self._timeout
@@ -256,6 +264,21 @@ class Backend(BaseBackend):
             everything = write_all(job, outputs[0], own)
         job.add(annulus.ANNULUS_CALL_GATHER, own, everything, _bytes(own), root=opts.rootRank)
         return self._start(job, list(outputs[0]) if is_root else [], opts.timeout, opts.asyncOp)
+
+    def gather_single(self, output, tensor, opts):
+        _check(tensor)
+        self._check_rank(opts.rootRank, "the root")
+        is_root = opts.rootRank == self._rank
+        job = Job("annulus:gather")
+        own, everything = job.read(tensor), None
+        if is_root:
+            _check(output)
+            _need(output.dtype == tensor.dtype, "gather from ", tensor.dtype, " to ", output.dtype)
+            _need(output.numel() == tensor.numel() * self._size, "gather of ", tensor.numel(), " elements from each of ", self._size,
+                  " ranks does not fit into ", output.numel())
+            everything = job.write(output)
+        job.add(annulus.ANNULUS_CALL_GATHER, own, everything, _bytes(own), root=opts.rootRank)
+        return self._start(job, [output] if is_root else [], opts.timeout, opts.asyncOp)
 
     def scatter(self, outputs, inputs, opts):
         output = _only(outputs)

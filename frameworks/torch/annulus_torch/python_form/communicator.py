@@ -1,10 +1,14 @@
 """A communicator whose ranks met through PyTorch's store."""
 
+import contextlib
 import ctypes
 import datetime
 import os
 import sys
+import threading
 import weakref
+
+from torch.distributed import DistBackendError
 
 from annulus_torch import bindings as annulus
 from annulus_torch.python_form.library import check, library, make
@@ -48,7 +52,7 @@ def _callbacks(store):
 
 
 class Communicator:
-    """Ends with close, when nothing refers to it any more, or at exit."""
+    """Ends with close, when nothing refers to it any more, or at exit. Threads: any."""
 
     def __init__(self, store, rank, size, timeout):
         # A connection of its own: other threads may use the store while this one waits.
@@ -61,14 +65,38 @@ class Communicator:
         self.handle = ctypes.POINTER(annulus.annulus_comm_t)()
         check(library().annulus_comm_create(config, self.handle), "init_process_group")
         self._end = weakref.finalize(self, library().annulus_comm_destroy, self.handle)
+        self._changed = threading.Condition()  # Guards what follows.
+        self._users = 0  # Calls that threads are in.
+        self._refusal = None  # Why there are no more calls; None: there are.
         _open.add(self)
+
+    @contextlib.contextmanager
+    def in_use(self):
+        """Its handle, for a call: it stays meanwhile. DistBackendError once it is being closed, and in a forked child."""
+        with self._changed:
+            if self._refusal is not None:
+                raise DistBackendError(self._refusal)
+            self._users += 1
+        try:
+            yield self.handle
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
 
     def forget(self):
         """In a forked child, which must not use it."""
+        self._changed, self._users = threading.Condition(), 0
+        self._refusal = "Annulus: a forked child cannot use a process group of its parent"
         self._end.detach()
 
-    def close(self):
-        """Ends pending work, and waits for the callbacks."""
+    def close(self, refusal="Annulus: the process group was shut down"):
+        """Ends pending work, and waits for the callbacks and for threads that are in a call. Calls after it say `refusal`."""
+        with self._changed:
+            self._refusal = self._refusal or refusal
+            if self._users:
+                library().annulus_comm_abort(self.handle, b"the process group was shut down while a thread waited for a call")
+            self._changed.wait_for(lambda: self._users == 0)
         self._end()
 
 

@@ -1,9 +1,11 @@
 """What one call of PyTorch does: calls of Annulus, the tensors that they use, and copies at the end."""
 
+import contextlib
 import ctypes
 import itertools
 
 import torch
+from torch.distributed import DistBackendError
 
 from annulus_torch import bindings as annulus
 from annulus_torch.python_form.communicator import timeout_ms
@@ -27,7 +29,8 @@ class Job:
         self._calls = []
         self._kept = []
         self._copies = []  # (to, from)
-        self._operations = []
+        self._operations = {}  # Sums with factors, made for this job, by their factors.
+        self._inference = torch.is_inference_mode_enabled()  # In the thread that made the job.
         self._left = 0  # Number of calls that have not ended.
         self._number, self._comm, self._work, self._error = 0, None, None, None
 
@@ -73,32 +76,38 @@ class Job:
     def add_reduction(self, kind, send, recv, count, reduction, comm, **fields):
         element, op, factor = reduction
         if op is None:
-            made = annulus.annulus_op_t()
-            check(library().annulus_op_create_premul_sum(comm.handle, factor, made), self.title)
-            op = made.value
-            self._operations.append(op)
+            op = self._scaled(comm, factor)
         return self.add(kind, send, recv, count, element, op=op, **fields)
+
+    def _scaled(self, comm, factor):
+        if factor not in self._operations:
+            self._comm, made = comm, annulus.annulus_op_t()
+            with comm.in_use() as handle:
+                check(library().annulus_op_create_premul_sum(handle, factor, made), self.title)
+            self._operations[factor] = made.value
+        return self._operations[factor]
 
     def run(self, comm, limit):
         """Does it on the calling thread; raises what failed."""
         for call in self._calls:
             call.timeout_ms = timeout_ms(limit)
         try:
-            check(self._perform(comm), self.title)
+            with comm.in_use() as handle:
+                check(self._perform(handle), self.title)
         finally:
-            self._destroy_operations(comm)
+            self._destroy_operations()
         self._finish()
         work = Work(self.title, self.result)
         work.complete()
         return work
 
-    def _perform(self, comm):
+    def _perform(self, handle):
         if len(self._calls) == 1:
-            return library().annulus_run(comm.handle, self._calls[0])
+            return library().annulus_run(handle, self._calls[0])
         if not self._calls:
             return annulus.ANNULUS_OK
         request = ctypes.POINTER(annulus.annulus_request_t)()
-        status = library().annulus_submit(comm.handle, self._array(), len(self._calls), request)
+        status = library().annulus_submit(handle, self._array(), len(self._calls), request)
         if status == annulus.ANNULUS_OK:
             status = library().annulus_request_wait(request, -1)
             if status != annulus.ANNULUS_OK:
@@ -118,10 +127,11 @@ class Job:
         self._number, self._comm, self._left = next(_numbers), comm, len(self._calls)
         for call in self._calls:
             call.timeout_ms, call.done, call.context = timeout_ms(limit), _done, self._number
-        _pending[self._number] = self
-        status = library().annulus_submit(comm.handle, self._array(), len(self._calls), None)
-        error = None if status == annulus.ANNULUS_OK else failure(status, self.title)
-        self._destroy_operations(comm)  # Calls that are queued still use them.
+        with comm.in_use() as handle:
+            _pending[self._number] = self
+            status = library().annulus_submit(handle, self._array(), len(self._calls), None)
+            error = None if status == annulus.ANNULUS_OK else failure(status, self.title)
+        self._destroy_operations()  # Calls that are queued still use them.
         if error is not None:
             del _pending[self._number]
             work.complete(error)
@@ -146,13 +156,19 @@ class Job:
     def _array(self):
         return (annulus.annulus_call_t * len(self._calls))(*self._calls)
 
-    def _destroy_operations(self, comm):
-        for op in self._operations:
-            library().annulus_op_destroy(comm.handle, op)
-        self._operations = []
+    def _destroy_operations(self):
+        operations, self._operations = self._operations, {}
+        with contextlib.suppress(DistBackendError):  # They end with the communicator.
+            for op in operations.values():
+                with self._comm.in_use() as handle:
+                    library().annulus_op_destroy(handle, op)
+
+    def __del__(self):  # Where the call was refused.
+        self._destroy_operations()
 
     def _finish(self):
-        with torch.no_grad():
+        # Tensors that were made in inference mode can be written in it only.
+        with torch.inference_mode(self._inference), torch.no_grad():
             for to, source in self._copies:
                 to.copy_(source)
             if self.last is not None:
