@@ -1,7 +1,9 @@
 // The calls of Communicator in streams, and in graphs: what a capture keeps of them, and what a launch of the graph
 // does.
 #include <algorithm>
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "collectives/comm/communicator.h"
 
@@ -148,7 +150,10 @@ void Communicator::ForgetCaptured(const GraphReplays::Captured& captured) {
       std::ranges::any_of(captured.models, [](const Request* model) { return model->keep != nullptr; });
   for (Request* const model : captured.models) static_cast<void>(requests_.Release(model));
   const auto release = [](void* self, annulus_status_t) { static_cast<Communicator*>(self)->ReleaseOperations(); };
-  if (has_operation) callbacks_.Add({release, this}, false);
+  if (!has_operation) return;
+  std::unique_ptr<Callbacks::Place> place(new (std::nothrow) Callbacks::Place());
+  if (place == nullptr) return ReleaseOperations();  // Late rather than never.
+  static_cast<void>(callbacks_.Add({release, this}, std::move(place), false));
 }
 
 }  // namespace annulus
