@@ -265,21 +265,6 @@ class Backend(BaseBackend):
         job.add(annulus.ANNULUS_CALL_GATHER, own, everything, _bytes(own), root=opts.rootRank)
         return self._start(job, list(outputs[0]) if is_root else [], opts.timeout, opts.asyncOp)
 
-    def gather_single(self, output, tensor, opts):
-        _check(tensor)
-        self._check_rank(opts.rootRank, "the root")
-        is_root = opts.rootRank == self._rank
-        job = Job("annulus:gather")
-        own, everything = job.read(tensor), None
-        if is_root:
-            _check(output)
-            _need(output.dtype == tensor.dtype, "gather from ", tensor.dtype, " to ", output.dtype)
-            _need(output.numel() == tensor.numel() * self._size, "gather of ", tensor.numel(), " elements from each of ", self._size,
-                  " ranks does not fit into ", output.numel())
-            everything = job.write(output)
-        job.add(annulus.ANNULUS_CALL_GATHER, own, everything, _bytes(own), root=opts.rootRank)
-        return self._start(job, [output] if is_root else [], opts.timeout, opts.asyncOp)
-
     def scatter(self, outputs, inputs, opts):
         output = _only(outputs)
         _check(output)
