@@ -65,9 +65,15 @@ def case_premul_sums_of_many_tensors(rank, size):
     backend.allreduce_coalesced(tensors, options).wait()
     for tensor in tensors:
         same(tensor, torch.full((3,), float(size * (size + 1))))
-    for _ in range(70):
+    for _ in range(70 if rank == 0 else 0):  # One rank alone, which then corrects its call.
         raises("no reduction PREMUL_SUM", backend.allreduce_coalesced, [torch.ones(2), torch.ones(2, dtype=torch.bool)], options)
+    if rank == 0:
+        raises("with the factor 0.5, which is no", dist.all_reduce, torch.ones(2, dtype=torch.int32), dist._make_nccl_premul_sum(0.5))
+        raises("with the factor 300, which is no", dist.all_reduce, torch.ones(2, dtype=torch.uint8), dist._make_nccl_premul_sum(300.0))
     backend.allreduce_coalesced(tensors[:1], options).wait()
+    bytes_of_one = torch.ones(2, dtype=torch.uint8)
+    dist.all_reduce(bytes_of_one, dist._make_nccl_premul_sum(255.0))
+    same(bytes_of_one, torch.full((2,), 256 - size, dtype=torch.uint8))
 
 
 def gather_into(tensor, output, root, size):
