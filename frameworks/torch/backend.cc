@@ -108,7 +108,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   job.Use(tensor);
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const at::Tensor own = job.Write(tensor, true);
-  job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, *Comm());
+  job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction);
   job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
@@ -120,7 +120,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
   for (const at::Tensor& tensor : tensors) {
     const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
     const at::Tensor own = job.Write(tensor, true);
-    job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, *Comm());
+    job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction);
   }
   job.set_inputs(tensors);
   job.set_result(tensors);
@@ -136,7 +136,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const bool is_root = opts.rootRank == rank_;
   const at::Tensor own = is_root ? job.Write(tensor, true) : job.Read(tensor);
   void* const recv = is_root ? own.data_ptr() : nullptr;
-  job.AddReduction(ANNULUS_CALL_REDUCE, own.data_ptr(), recv, own.numel(), reduction, *Comm()).root =
+  job.AddReduction(ANNULUS_CALL_REDUCE, own.data_ptr(), recv, own.numel(), reduction).root =
       static_cast<int>(opts.rootRank);
   job.set_inputs({tensor});
   job.set_result({tensor});
@@ -203,7 +203,7 @@ void Backend::AddReduceScatter(Job* job, const at::Tensor& output, const at::Ten
   const Reduction reduction = ReductionOf(input.scalar_type(), op);
   const at::Tensor all = job->Read(input);
   const at::Tensor own = job->Write(output);
-  job->AddReduction(ANNULUS_CALL_REDUCE_SCATTER, all.data_ptr(), own.data_ptr(), own.numel(), reduction, *Comm());
+  job->AddReduction(ANNULUS_CALL_REDUCE_SCATTER, all.data_ptr(), own.data_ptr(), own.numel(), reduction);
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,

@@ -185,7 +185,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const 
   const at::Tensor own = job.Write(output);
   const bool equal = AllEqual(sizes);
   annulus_call_t& call = job.AddReduction(equal ? ANNULUS_CALL_REDUCE_SCATTER : ANNULUS_CALL_REDUCE_SCATTERV, all,
-                                          own.data_ptr(), own.numel(), reduction, *Comm());
+                                          own.data_ptr(), own.numel(), reduction);
   if (!equal) call.sendcounts = job.Sizes(sizes, 1);
   job.set_result(outputs);
   job.set_inputs(inputs[0]);

@@ -101,6 +101,10 @@ std::shared_lock<std::shared_mutex> Communicator::Use() const {
   return in_use;
 }
 
+void ScaledSums::Make(const Communicator& comm, std::vector<annulus_call_t>* calls, const char* title) {
+  for (const auto& [call, factor] : asked_) (*calls)[call].op = Of(comm, factor, title);
+}
+
 annulus_op_t ScaledSums::Of(const Communicator& comm, double factor, const char* title) {
   const auto is_same = [factor](const auto& made) {
     return std::bit_cast<uint64_t>(made.first) == std::bit_cast<uint64_t>(factor);

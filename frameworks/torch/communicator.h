@@ -61,13 +61,20 @@ class ScaledSums {
   ScaledSums(ScaledSums&&) = default;
   ~ScaledSums() { Destroy(); }
 
-  // That of the factor; the first time it is made, for the call `title`. Errors: throws DistBackendError.
-  annulus_op_t Of(const Communicator& comm, double factor, const char* title);
+  // Says that calls[call] is one.
+  void Ask(size_t call, double factor) { asked_.emplace_back(call, factor); }
+  // Makes them, one for each factor, and gives them to the calls, those of the job `title`. The ranks' numbers of them
+  // must agree, so this is the last before the calls are queued: what is refused before it makes none. Errors: throws
+  // DistBackendError.
+  void Make(const Communicator& comm, std::vector<annulus_call_t>* calls, const char* title);
   // Calls that are queued already still use them.
   void Destroy();
 
  private:
+  annulus_op_t Of(const Communicator& comm, double factor, const char* title);
+
   std::shared_ptr<const Communicator> comm_;           // Null: there are none.
+  std::vector<std::pair<size_t, double>> asked_;       // Calls and their factors.
   std::vector<std::pair<double, annulus_op_t>> made_;  // By their factors.
 };
 

@@ -1,5 +1,7 @@
 #include "frameworks/torch/elements.h"
 
+#include <cmath>
+
 #include "frameworks/torch/versions.h"
 
 namespace annulus_torch {
@@ -96,6 +98,14 @@ double FactorOf(const c10d::ReduceOp& op) {
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
+// Whether the type can hold the factor, as Annulus asks of integers.
+bool Holds(at::ScalarType type, double factor) {
+  if (!at::isIntegralType(type, /*includeBool=*/false)) return true;
+  const int bits = 8 * static_cast<int>(c10::elementSize(type)) - (at::isSignedType(type) ? 1 : 0);
+  const double least = at::isSignedType(type) ? -std::ldexp(1.0, bits) : 0;
+  return factor == std::trunc(factor) && factor >= least && factor < std::ldexp(1.0, bits);
+}
+
 }  // namespace
 
 Elements BytesOf(const at::Tensor& tensor) { return {ANNULUS_UINT8, tensor.nbytes()}; }
@@ -107,6 +117,8 @@ Reduction ReductionOf(at::ScalarType type, const c10d::ReduceOp& op) {
   reduction.is_scaled = op == c10d::ReduceOp::PREMUL_SUM;
   if (reduction.is_scaled) {
     reduction.factor = FactorOf(op);
+    TORCH_CHECK(Holds(type, reduction.factor), "Annulus: PREMUL_SUM with the factor ", reduction.factor,
+                ", which is no ", c10::toString(type));
   } else {
     reduction.op = OpOf(type, op);
   }

@@ -69,11 +69,10 @@ void Job::AddReceive(void* recv, Elements elements, int peer, int tag) {
 }
 
 annulus_call_t& Job::AddReduction(annulus_kind_t kind, const void* send, void* recv, int64_t numel,
-                                  const Reduction& reduction, const Communicator& comm) {
-  annulus_op_t op = reduction.op;
-  if (reduction.is_scaled) op = scaled_.Of(comm, reduction.factor, title_);
+                                  const Reduction& reduction) {
+  if (reduction.is_scaled) scaled_.Ask(calls_.size(), reduction.factor);
   annulus_call_t& call = Add(kind, send, recv, {reduction.type, static_cast<size_t>(numel)});
-  call.op = op;
+  call.op = reduction.op;
   return call;
 }
 
@@ -101,6 +100,7 @@ void Job::Finish() {
 
 std::exception_ptr Job::Perform(const Communicator& comm) {
   if (calls_.empty()) return nullptr;
+  scaled_.Make(comm, &calls_, title_);
   if (calls_.size() == 1) {
     const annulus_status_t status = annulus_run(comm.get(), calls_.data());
     return status == ANNULUS_OK ? nullptr : Failure(status, title_);
@@ -158,6 +158,7 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
 }
 
 std::shared_ptr<Pending> Job::Queue(const Communicator& comm, Pending::End end, bool drivable) {
+  scaled_.Make(comm, &calls_, title_);
   auto pending = std::make_shared<Pending>(comm, title_, std::move(end));
   const annulus_status_t status = pending->Submit(calls_, drivable);
   const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title_);

@@ -56,7 +56,7 @@ class Job {
   annulus_call_t& Add(annulus_kind_t kind, const void* send, void* recv, Elements elements);
   // A reduction of `tensor`'s elements; `numel` of them count.
   annulus_call_t& AddReduction(annulus_kind_t kind, const void* send, void* recv, int64_t numel,
-                               const Reduction& reduction, const Communicator& comm);
+                               const Reduction& reduction);
   // An array for a call, valid as long as the job: values[i] * scale.
   const size_t* Sizes(const std::vector<int64_t>& values, size_t scale);
 

@@ -2,6 +2,7 @@
 communicator's thread."""
 
 import datetime
+import time
 
 import torch
 from torch._C._distributed_c10d import Backend as BaseBackend
@@ -16,6 +17,7 @@ from annulus_torch.python_form.job import Job
 from annulus_torch.python_form.lists import read_all, sizes_of, splits_of, write_all
 from annulus_torch.python_form.monitored_barrier import MonitoredBarrier
 
+VERDICT_SECONDS = 5  # What the verdict of an abort takes at most; usually far less than a millisecond.
 UNSET = datetime.timedelta(milliseconds=-1)
 # Back ends that have not been shut down: PyTorch does not always keep the Python part of one, without which no method here is found.
 _alive = set()
@@ -58,6 +60,12 @@ def _only(tensors):
     return tensors[0]
 
 
+def _verdict(handle):
+    error = library.make(annulus.annulus_error_t)
+    library.library().annulus_comm_verdict(handle, error)
+    return error.status
+
+
 def _bytes(tensor):
     return tensor.numel() * tensor.element_size()
 
@@ -97,19 +105,20 @@ class Backend(BaseBackend):
         pass
 
     def get_error(self):
-        error = library.make(annulus.annulus_error_t)
         try:
             with self._comm.in_use() as handle:
-                library.library().annulus_comm_verdict(handle, error)
+                return ERRORS.get(_verdict(handle), ErrorType.COMM_ERROR)
         except DistBackendError:
             return self._error
-        return ERRORS.get(error.status, ErrorType.COMM_ERROR)
 
     def abort(self):
         """Stays in _alive: calls after it still say that it was aborted. What it holds of the system ends here."""
         try:
             with self._comm.in_use() as handle:
                 library.library().annulus_comm_abort(handle, b"abort of the process group")
+                deadline = time.monotonic() + VERDICT_SECONDS
+                while _verdict(handle) == annulus.ANNULUS_OK and time.monotonic() < deadline:
+                    time.sleep(0.001)  # Else works that are pending would say that it was destroyed.
         except DistBackendError:
             return
         self._error = ErrorType.COMM_ERROR
@@ -173,7 +182,7 @@ class Backend(BaseBackend):
             _check(tensor)
             reduction = reduction_of(tensor.dtype, opts.reduceOp)
             own = job.write(tensor, keeps=True)
-            job.add_reduction(annulus.ANNULUS_CALL_ALLREDUCE, own, own, own.numel(), reduction, self._ready())
+            job.add_reduction(annulus.ANNULUS_CALL_ALLREDUCE, own, own, own.numel(), reduction)
         return self._start(job, list(tensors), opts.timeout, opts.asyncOp)
 
     def reduce(self, tensors, opts):
@@ -184,7 +193,7 @@ class Backend(BaseBackend):
         reduction = reduction_of(tensor.dtype, opts.reduceOp)
         is_root = opts.rootRank == self._rank
         own = job.write(tensor, keeps=True) if is_root else job.read(tensor)
-        job.add_reduction(annulus.ANNULUS_CALL_REDUCE, own, own if is_root else None, own.numel(), reduction, self._ready(), root=opts.rootRank)
+        job.add_reduction(annulus.ANNULUS_CALL_REDUCE, own, own if is_root else None, own.numel(), reduction, root=opts.rootRank)
         return self._start(job, [tensor], opts.timeout, opts.asyncOp)
 
     def all_gather_single(self, output, tensor, opts):
@@ -215,7 +224,7 @@ class Backend(BaseBackend):
                   " ranks more or fewer than ", output.numel())
             reduction = reduction_of(tensor.dtype, opts.reduceOp)
             everything, own = job.read(tensor), job.write(output)
-            job.add_reduction(annulus.ANNULUS_CALL_REDUCE_SCATTER, everything, own, own.numel(), reduction, self._ready())
+            job.add_reduction(annulus.ANNULUS_CALL_REDUCE_SCATTER, everything, own, own.numel(), reduction)
         return self._start(job, list(outputs), opts.timeout, opts.asyncOp)
 
     # -- Lists of tensors. --------------------------------------------------------------------------------------------
@@ -265,21 +274,6 @@ class Backend(BaseBackend):
         job.add(annulus.ANNULUS_CALL_GATHER, own, everything, _bytes(own), root=opts.rootRank)
         return self._start(job, list(outputs[0]) if is_root else [], opts.timeout, opts.asyncOp)
 
-    def gather_single(self, output, tensor, opts):
-        _check(tensor)
-        self._check_rank(opts.rootRank, "the root")
-        is_root = opts.rootRank == self._rank
-        job = Job("annulus:gather")
-        own, everything = job.read(tensor), None
-        if is_root:
-            _check(output)
-            _need(output.dtype == tensor.dtype, "gather from ", tensor.dtype, " to ", output.dtype)
-            _need(output.numel() == tensor.numel() * self._size, "gather of ", tensor.numel(), " elements from each of ", self._size,
-                  " ranks does not fit into ", output.numel())
-            everything = job.write(output)
-        job.add(annulus.ANNULUS_CALL_GATHER, own, everything, _bytes(own), root=opts.rootRank)
-        return self._start(job, [output] if is_root else [], opts.timeout, opts.asyncOp)
-
     def scatter(self, outputs, inputs, opts):
         output = _only(outputs)
         _check(output)
@@ -306,9 +300,9 @@ class Backend(BaseBackend):
         job = Job("annulus:reduce_scatter")
         everything, own = read_all(job, inputs[0], output), job.write(output)
         if len(set(sizes)) == 1:
-            job.add_reduction(annulus.ANNULUS_CALL_REDUCE_SCATTER, everything, own, own.numel(), reduction, self._ready())
+            job.add_reduction(annulus.ANNULUS_CALL_REDUCE_SCATTER, everything, own, own.numel(), reduction)
         else:
-            job.add_reduction(annulus.ANNULUS_CALL_REDUCE_SCATTERV, everything, own, own.numel(), reduction, self._ready(), sendcounts=sizes)
+            job.add_reduction(annulus.ANNULUS_CALL_REDUCE_SCATTERV, everything, own, own.numel(), reduction, sendcounts=sizes)
         return self._start(job, [output], opts.timeout, opts.asyncOp)
 
     def all_to_all_single(self, output, tensor, output_splits, input_splits, opts):

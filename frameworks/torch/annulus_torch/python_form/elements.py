@@ -31,6 +31,14 @@ def _has(dtype, name):
     return not dtype.is_complex or name not in ("MIN", "MAX")
 
 
+def _holds(dtype, factor):
+    """Whether the type can hold the factor, as Annulus asks of integers."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return True
+    limits = torch.iinfo(dtype)
+    return factor.is_integer() and limits.min <= int(factor) <= limits.max
+
+
 def reduction_of(dtype, op):
     """(Annulus's type, its operation or None, the factor): without an operation it is a sum to which each rank contributes its elements times the
     factor. RuntimeError where there is no such reduction."""
@@ -38,5 +46,8 @@ def reduction_of(dtype, op):
     if dtype not in TYPES or name == "UNUSED" or not _has(dtype, name):
         raise RuntimeError(f"Annulus has no reduction {name} of tensors of type {dtype}")
     if name == "PREMUL_SUM":
-        return TYPES[dtype], None, float(op.factor)
+        factor = float(op.factor)
+        if not _holds(dtype, factor):
+            raise RuntimeError(f"Annulus: PREMUL_SUM with the factor {factor:g}, which is no {dtype}")
+        return TYPES[dtype], None, factor
     return TYPES[dtype], OPS[name], 1.0

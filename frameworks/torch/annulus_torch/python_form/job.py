@@ -29,6 +29,7 @@ class Job:
         self._calls = []
         self._kept = []
         self._copies = []  # (to, from)
+        self._factors = []  # (number of a call, its factor)
         self._operations = {}  # Sums with factors, made for this job, by their factors.
         self._inference = torch.is_inference_mode_enabled()  # In the thread that made the job.
         self._left = 0  # Number of calls that have not ended.
@@ -73,19 +74,22 @@ class Job:
         self._calls.append(call)
         return call
 
-    def add_reduction(self, kind, send, recv, count, reduction, comm, **fields):
+    def add_reduction(self, kind, send, recv, count, reduction, **fields):
         element, op, factor = reduction
         if op is None:
-            op = self._scaled(comm, factor)
+            self._factors.append((len(self._calls), factor))
+            op = annulus.ANNULUS_SUM  # Until _make_operations.
         return self.add(kind, send, recv, count, element, op=op, **fields)
 
-    def _scaled(self, comm, factor):
-        if factor not in self._operations:
-            self._comm, made = comm, annulus.annulus_op_t()
-            with comm.in_use() as handle:
+    def _make_operations(self, comm, handle):
+        """The ranks' numbers of them must agree, so this is the last before the calls are queued: what is refused before it makes none."""
+        self._comm = comm
+        for call, factor in self._factors:
+            if factor not in self._operations:
+                made = annulus.annulus_op_t()
                 check(library().annulus_op_create_premul_sum(handle, factor, made), self.title)
-            self._operations[factor] = made.value
-        return self._operations[factor]
+                self._operations[factor] = made.value
+            self._calls[call].op = self._operations[factor]
 
     def run(self, comm, limit):
         """Does it on the calling thread; raises what failed."""
@@ -93,6 +97,7 @@ class Job:
             call.timeout_ms = timeout_ms(limit)
         try:
             with comm.in_use() as handle:
+                self._make_operations(comm, handle)
                 check(self._perform(handle), self.title)
         finally:
             self._destroy_operations()
@@ -128,6 +133,7 @@ class Job:
         for call in self._calls:
             call.timeout_ms, call.done, call.context = timeout_ms(limit), _done, self._number
         with comm.in_use() as handle:
+            self._make_operations(comm, handle)
             _pending[self._number] = self
             status = library().annulus_submit(handle, self._array(), len(self._calls), None)
             error = None if status == annulus.ANNULUS_OK else failure(status, self.title)
