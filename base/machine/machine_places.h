@@ -18,8 +18,8 @@ enum class Nearness : uint8_t {
   kPxb,      // By several PCIe switches, but no host bridge.
   kPhb,      // By a PCIe host bridge, most often of a processor.
   kNode,     // By several host bridges of one NUMA node.
-  kUnknown,  // The kernel does not tell.
   kSys,      // By the link between NUMA nodes.
+  kUnknown,  // The kernel does not tell.
 };
 
 // "PIX"; "" for kUnknown.

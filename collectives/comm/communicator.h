@@ -218,6 +218,7 @@ class Communicator {
   void OpenStreams();
   // Puts the rest of what is queued into its stream. There is no way back: failures end the communicator.
   void FinishInStream(StreamOrder::Call* call);
+  void AbortWithoutMemory();
   // Refuses calls that are not captured and could wait for a launch that waits for them.
   Status CheckBesideGraphs(std::span<const CallArguments> calls, bool agrees_first);
   // Calls in graphs. Captures calls that were staged, each with what keeps its operation.

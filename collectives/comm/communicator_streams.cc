@@ -68,7 +68,16 @@ void Communicator::FinishInStream(StreamOrder::Call* call) {
     const Status finished = call->Finish();
     if (!finished.ok()) Abort("a call could not be put into its stream as a whole: " + finished.message());
   } catch (const std::bad_alloc&) {
+    AbortWithoutMemory();
+  }
+}
+
+// If this fails too, the other ranks learn of it at their deadlines.
+void Communicator::AbortWithoutMemory() {
+  try {
     Abort("a rank has no memory for a call in a stream");
+  } catch (const std::bad_alloc&) {
+    streams_.OpenAll();
   }
 }
 
@@ -122,7 +131,7 @@ void Communicator::Replay(const GraphReplays::Captured& captured) {
   try {
     ReplayWithMemory(captured);
   } catch (const std::bad_alloc&) {
-    Abort("a rank has no memory for a call in a graph");
+    AbortWithoutMemory();
   }
 }
 

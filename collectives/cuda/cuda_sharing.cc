@@ -201,13 +201,15 @@ Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, st
     MapLetters(place.from);
     ANNULUS_RETURN_IF_ERROR(known->outcome);
     held = mappings.Hold(device, place, nullptr, begin);
-    if (held.would_block() && !std::exchange(known->is_lost, true)) {
-      if (lost_.size() == kMostRuns) lost_.clear();
-      lost_[run].Failed();
-    }
+    if (held.would_block() && !std::exchange(known->is_lost, true)) NoteLost(run);
   }
   if (held.ok()) held_.push_back({&device, *begin});
   return held;
+}
+
+void CudaSharing::NoteLost(const RunOf& run) {
+  if (lost_.size() == kMostRuns) lost_.clear();
+  lost_[run].Failed();
 }
 
 // So there are never more descriptors than one letter has.
@@ -238,7 +240,9 @@ Status CudaSharing::CheckRange(const std::byte* memory, size_t bytes) const {
 Status CudaSharing::Await(SharedAddress* address) {
   if (!domain_->driver().has_virtual_memory()) return {Code::kUnsupported, "the driver has no virtual memory API"};
   for (Wanted& each : coming_.wanted) {
-    ANNULUS_RETURN_IF_ERROR(coming_.post.Await(each.place.from));
+    const Status opened = coming_.post.Await(each.place.from);
+    if (!opened.ok()) NoteLost({each.place.process, NumberOf(each.place)});
+    ANNULUS_RETURN_IF_ERROR(opened);
     each.is_awaited = true;
   }
   *address = coming_.post.address();

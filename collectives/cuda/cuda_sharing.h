@@ -94,6 +94,8 @@ class CudaSharing final : public SharedMemory {
   Status Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
   // Takes the letters of that sender, one by one, and maps what is wanted of them.
   void MapLetters(uint64_t from);
+  // Its descriptors did not come, or could not be awaited.
+  void NoteLost(const RunOf& run);
   // Logs why memory of that GPU stays here, once.
   void TellStays(int device, const Status& why);
   // Sets *begin to where `device` finds what this process has on any GPU. Errors: as Import.

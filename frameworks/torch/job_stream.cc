@@ -72,9 +72,10 @@ c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, 
 
 void Job::Capture(const Communicator& comm) {
   for (annulus_call_t& call : calls_) call.received = nullptr;  // Its source is the one that was asked for.
+  scaled_.Make(comm, &calls_, title_);
   const annulus_status_t status = annulus_submit(comm.get(), calls_.data(), calls_.size(), nullptr);
   const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title_);
-  DestroyOperations(comm);  // The graph keeps them.
+  scaled_.Destroy();  // The graph keeps them.
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 

@@ -169,7 +169,8 @@ CudaMappings::Leaving CudaMappings::MakeRoom(const Mapping& fresh) {
   };
   for (auto each = mappings_.begin(); each != mappings_.end(); ++each) {
     const bool are_pieces = !each->pieces.empty() && !fresh.pieces.empty();
-    const bool is_old = Overlap(each->place, fresh.place) &&
+    // Another GPU of this process may have the same allocation.
+    const bool is_old = Overlap(each->place, fresh.place) && !IsSameAllocation(each->place, fresh.place) &&
                         (!are_pieces || HaveOther(each->place, each->pieces, fresh.place, fresh.pieces));
     if (each->users == 0 && is_old) take(each);
   }

@@ -39,18 +39,25 @@ Status CudaPieces::Run::Export(FileLetter* letter) const {
 
 Status CudaPieces::Run::MapFor(const CudaDevice& device, std::byte** begin) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto [found, is_new] = mapped_.try_emplace(device.ordinal());
-  if (is_new) {
-    const cuda::ScopedContext scope(device.driver(), device.context());
-    ANNULUS_RETURN_IF_ERROR(scope.status());
-    auto range = std::make_unique<VirtualRange>(device);
-    ANNULUS_RETURN_IF_ERROR(range->Reserve(bytes()));
-    for (const Piece& piece : pieces_) ANNULUS_RETURN_IF_ERROR(range->Add(piece.handle, piece.bytes));
-    ANNULUS_RETURN_IF_ERROR(range->Open());
-    found->second = std::move(range);
+  Mapped& mapped = mapped_[device.ordinal()];
+  if (mapped.range == nullptr) {
+    if (!mapped.retries.MayTry()) return {Code::kUnsupported, "it could not be mapped for that GPU before"};
+    const Status status = Map(device, &mapped.range);
+    if (!status.ok()) mapped.retries.Failed();
+    ANNULUS_RETURN_IF_ERROR(status);
   }
-  if (found->second == nullptr) return {Code::kUnsupported, "it could not be mapped for that GPU before"};
-  *begin = found->second->begin();
+  *begin = mapped.range->begin();
+  return Status();
+}
+
+Status CudaPieces::Run::Map(const CudaDevice& device, std::unique_ptr<VirtualRange>* mapped) const {
+  const cuda::ScopedContext scope(device.driver(), device.context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  auto range = std::make_unique<VirtualRange>(device);
+  ANNULUS_RETURN_IF_ERROR(range->Reserve(bytes()));
+  for (const Piece& piece : pieces_) ANNULUS_RETURN_IF_ERROR(range->Add(piece.handle, piece.bytes));
+  ANNULUS_RETURN_IF_ERROR(range->Open());
+  *mapped = std::move(range);
   return Status();
 }
 

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/mapped/file_post.h"
+#include "collectives/cuda/mapped/retries.h"
 #include "collectives/cuda/mapped/virtual_range.h"
 #include "cuda_kernels/driver/driver_types.h"
 
@@ -49,16 +50,23 @@ class CudaPieces {
     // Adds descriptors of all pieces to the letter. Errors: kSystem of the driver.
     Status Export(FileLetter* letter) const;
     // Sets *begin to where another GPU of this process finds the pieces, as long as the run is there. What the program
-    // has mapped is left as it is. Errors: kSystem or kOutOfMemory of the driver; kUnsupported: it has failed before.
+    // has mapped is left as it is. Errors: kSystem or kOutOfMemory of the driver; kUnsupported: it has failed, and is
+    // not tried again yet.
     Status MapFor(const CudaDevice& device, std::byte** begin) const;
 
    private:
     friend class CudaPieces;
+    struct Mapped {
+      std::unique_ptr<VirtualRange> range;  // Null: it has failed.
+      Retries retries;
+    };
+    Status Map(const CudaDevice& device, std::unique_ptr<VirtualRange>* mapped) const;
+
     const CudaDevice& device_;
     uint64_t number_;
     std::vector<Piece> pieces_;
-    mutable std::mutex mutex_;                                     // Held while the driver maps.
-    mutable std::map<int, std::unique_ptr<VirtualRange>> mapped_;  // By the GPU's number; null: that has failed.
+    mutable std::mutex mutex_;              // Held while the driver maps.
+    mutable std::map<int, Mapped> mapped_;  // By the GPU's number.
   };
 
   CudaPieces() = default;

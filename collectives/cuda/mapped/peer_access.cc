@@ -38,7 +38,10 @@ Status PeerAccess::Check(const CudaDevice& device, const cuda::Uuid& of) {
   if (IsSame(device.uuid(), of)) return Status();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (const Pair* const known = Find(device, of); known != nullptr) return known->reached;
+    if (Pair* const known = Find(device, of); known != nullptr) {
+      if (!known->reached.ok() && !known->is_seen && known->retries.MayTry()) known->reached = Status();
+      return known->reached;
+    }
   }
   bool is_seen = false;
   const Status reached = Ask(device, of, &is_seen);
@@ -70,6 +73,7 @@ void PeerAccess::Refuse(const CudaDevice& device, const cuda::Uuid& of, const St
   const std::lock_guard<std::mutex> lock(mutex_);
   Pair* const known = Find(device, of);
   if (known == nullptr || known->is_seen) return;
+  known->retries.Failed();
   known->reached = {Code::kUnsupported,
                     "GPU " + std::to_string(device.ordinal()) +
                         " cannot reach the memory of a GPU that its process does not see: " + why.message()};

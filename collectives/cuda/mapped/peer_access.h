@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/mapped/retries.h"
 #include "cuda_kernels/driver/driver_types.h"
 
 namespace annulus {
@@ -27,7 +28,7 @@ class PeerAccess {
   // Lets `device` into what cudaMalloc gives on `of`, for as long as the process lives, as cudaDeviceEnablePeerAccess
   // does. Errors: as Check.
   Status Enable(const CudaDevice& device, const CudaDevice& of);
-  // Memory of that GPU could not be mapped for `device`. If this process does not see it, that is not tried again.
+  // Memory of that GPU could not be mapped for `device`. If this process does not see it, that is tried again later.
   void Refuse(const CudaDevice& device, const cuda::Uuid& of, const Status& why);
   // Which GPU cannot reach which, of the first two of which that was found; "": none was.
   std::string WhyNot() const;
@@ -40,6 +41,7 @@ class PeerAccess {
     Status reached;
     bool is_seen;
     bool is_enabled = false;
+    Retries retries = {};  // Of a GPU that is not seen.
   };
 
   // Asks the driver, and sets *is_seen to whether it knows that GPU.

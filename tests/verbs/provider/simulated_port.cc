@@ -112,6 +112,8 @@ int QueryPort(ibv_context* context, uint8_t number, _compat_ibv_port_attr* compa
   const bool is_down = (Device().machine.down >> NumberOf(context) & 1) != 0;
   attributes->state = is_down ? IBV_PORT_DOWN : Device().machine.port_state;
   attributes->active_mtu = IBV_MTU_4096;
+  attributes->active_width = 2;  // Four lanes of 100 or 10 Gbit/s.
+  attributes->active_speed = (Device().machine.fast >> NumberOf(context) & 1) != 0 ? 128 : 4;
   const SimulatedPort& port = PortOf(context);
   attributes->link_layer = port.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   if (port.infiniband) attributes->lid = LidOf(context, number);

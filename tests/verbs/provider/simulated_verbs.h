@@ -28,6 +28,7 @@ struct SimulatedMachine {
   int devices = 1;
   int ports = 1;         // Ports of each device. Each is in a network of its own.
   uint32_t down = 0;     // Devices whose ports are down, one bit each.
+  uint32_t fast = 0;     // Devices whose links have ten times the rate of the others', one bit each.
   int slow_device = -1;  // Carries out a request at one chance of `slowness`; 0: at none.
   uint64_t slowness = 0;
   ibv_port_state port_state = IBV_PORT_ACTIVE;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,20 @@ int QueryPort(const VerbsApi* api, ibv_context* context, uint8_t port, ibv_port_
 }
 
 void Add(const std::string& reason, std::string* why) { *why += (why->empty() ? "" : "; ") + reason; }
+
+// The codes of ibv_port_attr (InfiniBand architecture specification, PortInfo); 0: another one.
+int LanesOf(uint8_t width) {
+  constexpr std::pair<uint8_t, int> kLanes[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
+  const auto found = std::ranges::find(kLanes, width, &std::pair<uint8_t, int>::first);
+  return found != std::end(kLanes) ? found->second : 0;
+}
+
+double GbitOfLane(uint8_t speed) {
+  constexpr std::pair<uint8_t, double> kSpeeds[] = {{1, 2.5}, {2, 5},   {4, 10},  {8, 10},
+                                                    {16, 14}, {32, 25}, {64, 50}, {128, 100}};
+  const auto found = std::ranges::find(kSpeeds, speed, &std::pair<uint8_t, double>::first);
+  return found != std::end(kSpeeds) ? found->second : 0;
+}
 
 }  // namespace
 
@@ -188,6 +203,7 @@ int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::st
   use->ethernet = ethernet;
   use->lid = attributes.lid;
   use->mtu = attributes.active_mtu;
+  use->gbit_per_second = LanesOf(attributes.active_width) * GbitOfLane(attributes.active_speed);
   use->needs_global = ethernet || (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
   const int rating = RateGids(wish, use, why);
   if (rating == 0) return 0;

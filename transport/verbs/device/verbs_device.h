@@ -69,6 +69,8 @@ class VerbsDevice {
   // Partition key: 15 bits, and the highest one in full members.
   uint16_t pkey() const { return use_.pkey; }
   ibv_mtu mtu() const { return use_.mtu; }
+  // Of the link, as the device tells; 0: it does not.
+  double gbit_per_second() const { return use_.gbit_per_second; }
   int max_cqe() const { return max_cqe_; }
   // READs that a queue pair can have under way, and those of its peer that it can answer at a time; 0: none.
   int most_reads() const { return most_reads_; }
@@ -85,6 +87,7 @@ class VerbsDevice {
     bool needs_global = false;
     uint16_t pkey = 0;
     ibv_mtu mtu = IBV_MTU_1024;
+    double gbit_per_second = 0;
   };
 
   // How well the device's best port suits; 0 when there is none, and *why says so.

@@ -56,21 +56,27 @@ std::string ReasonFor(const VerbsDevice& port, const VerbsDevice& first, const V
   return "on NUMA node " + std::to_string(near.numa_node) + " as the rank's CPUs, unlike " + first.name();
 }
 
-// Of the usable devices in the network of the best one, the nearest; of several, the one whose turn it is.
+// Of the usable devices in the network of the best one, the fastest; of these the nearest, and of several the one whose
+// turn it is.
 Status FindBest(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found) {
   VerbsPorts usable;
   ANNULUS_RETURN_IF_ERROR(VerbsDevice::FindAll(api, wish, &usable));
   const std::string network = VerbsNetwork(*usable[0]);
   std::vector<VerbsDevice*> near;
   int least = 0;
+  double fastest = 0;
+  const auto is_other = [&](const auto& each) { return VerbsNetwork(*each) != network; };
+  for (const auto& each : usable) fastest = std::max(fastest, is_other(each) ? 0 : each->gbit_per_second());
   for (const auto& each : usable) {
-    if (VerbsNetwork(*each) != network) continue;
+    if (is_other(each) || each->gbit_per_second() < fastest) continue;
     const int steps = StepsFrom(CardOf(*each), wish.near);
     if (steps < least) near.clear();
     if (near.empty()) least = steps;
     if (steps == least) near.push_back(each.get());
   }
-  VerbsDevice* const chosen = near[static_cast<size_t>(wish.turn) % near.size()];
+  // Ranks that are near other devices may have every second turn, or every fourth.
+  const auto turn = static_cast<size_t>(wish.turn);
+  VerbsDevice* const chosen = near[(turn + turn / near.size()) % near.size()];
   std::string why = ReasonFor(*chosen, *usable[0], wish.near);
   if (chosen != near[0]) {
     why += (why.empty() ? "" : "; ") + ("its turn of " + std::to_string(near.size())) + " that are equally good";
