@@ -50,9 +50,8 @@ class CudaStreamCall final : public StreamCall {
   std::vector<StreamCopy>* outputs() { return &outputs_; }
   StreamProgram* program() { return &program_; }
 
-  // Has our stream wait for what `user` holds, and enqueues the call up to its first gate, of which a driver takes any
-  // number of bytes. When it fails, the gate is open, and as far as the driver lets it, `user` waits for what our
-  // stream had got, after which the place is free.
+  // Has our stream wait for what `user` holds, and enqueues the call up to its first gate. When it fails, the gate is
+  // open, and as far as the driver lets it, `user` waits for what our stream had got, after which the place is free.
   Status Enqueue(cuda::Stream user);
   // Then the rest, for which `user` waits from here on. The driver takes some 1,000 pieces of work behind a closed
   // gate, and has the caller wait with more: so whoever opens the gate must know of the call by now. When it fails, all
