@@ -93,8 +93,7 @@ void CudaStreamCall::Begin(int calls, const CudaDevice* user, std::shared_ptr<co
   inputs_.clear();
   outputs_.clear();
   program_.Clear();
-  steps_ = folded_ = 0;
-  has_turn_ = false;
+  progress_ = Progress();
 }
 
 Status CudaStreamCall::Copy(std::byte* to, const std::byte* from, size_t bytes, bool to_device) const {
@@ -110,6 +109,7 @@ Status CudaStreamCall::Enqueue(cuda::Stream user) {
     NextUse(program_.empty() ? 1 : program_.last);
     status = Follow(user);
     if (status.ok()) status = program_.empty() ? EnqueueInputs() : EnqueueSteps(true);
+    if (status.ok() && !IsDeep()) status = EnqueueRest(user);
     if (status.ok()) return status;
     status = Undo(user, std::move(status));
   }
@@ -118,11 +118,18 @@ Status CudaStreamCall::Enqueue(cuda::Stream user) {
 }
 
 Status CudaStreamCall::Finish(cuda::Stream user) {
+  if (progress_.is_whole) return Status();
   const cuda::ScopedContext scope(device_.driver(), device_.context());
   Status status = scope.status();
-  if (status.ok()) status = program_.empty() ? EnqueueOutputs() : EnqueueSteps(false);
-  if (status.ok()) status = Leave(user);
+  if (status.ok()) status = EnqueueRest(user);
   return status.ok() ? status : Undo(user, std::move(status));
+}
+
+Status CudaStreamCall::EnqueueRest(cuda::Stream user) {
+  ANNULUS_RETURN_IF_ERROR(program_.empty() ? EnqueueOutputs() : EnqueueSteps(false));
+  ANNULUS_RETURN_IF_ERROR(Leave(user));
+  progress_.is_whole = true;
+  return Status();
 }
 
 // What our stream has got so far runs to its end. If this fails too, the place never is free.
@@ -173,18 +180,18 @@ Status CudaStreamCall::EnqueueOutputs() {
 // The program before this one, in whatever place, has left the shared memory first.
 Status CudaStreamCall::EnqueueSteps(bool up_to_gate) {
   const cuda::Driver& driver = device_.driver();
-  if (!has_turn_)
+  if (!progress_.has_turn)
     ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamWaitEvent(stream_, shared_->turn, 0), "cuStreamWaitEvent"));
-  has_turn_ = true;
-  while (steps_ < program_.steps.size()) {
-    const StreamStep& step = program_.steps[steps_++];
+  progress_.has_turn = true;
+  while (progress_.steps < program_.steps.size()) {
+    const StreamStep& step = program_.steps[progress_.steps++];
     switch (step.kind) {
       case StreamStep::Kind::kCopy:
         ANNULUS_RETURN_IF_ERROR(Copy(step.to, step.from, step.bytes, true));
         break;
       case StreamStep::Kind::kFold:
-        ANNULUS_RETURN_IF_ERROR(Launch(folded_, step.number));
-        folded_ += step.number;
+        ANNULUS_RETURN_IF_ERROR(Launch(progress_.folded, step.number));
+        progress_.folded += step.number;
         break;
       case StreamStep::Kind::kSay:
         ANNULUS_RETURN_IF_ERROR(Write(&words()->ready, begin() + step.number));
@@ -229,7 +236,8 @@ Status CudaStreamCall::Leave(cuda::Stream user) {
   const cuda::Driver& driver = device_.driver();
   ANNULUS_RETURN_IF_ERROR(Write(&words()->over, value()));
   // Where our stream did not come to wait for the program before this one, that one still has the turn.
-  if (has_turn_) ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(shared_->turn, stream_), "cuEventRecord"));
+  if (progress_.has_turn)
+    ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(shared_->turn, stream_), "cuEventRecord"));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(ended_, stream_), "cuEventRecord"));
   const cuda::ScopedContext scope(driver, user_->context());  // A default stream is that of the current context.
   ANNULUS_RETURN_IF_ERROR(scope.status());

@@ -50,18 +50,33 @@ class CudaStreamCall final : public StreamCall {
   std::vector<StreamCopy>* outputs() { return &outputs_; }
   StreamProgram* program() { return &program_; }
 
-  // Has our stream wait for what `user` holds, and enqueues the call up to its first gate. When it fails, the gate is
-  // open, and as far as the driver lets it, `user` waits for what our stream had got, after which the place is free.
+  // Has our stream wait for what `user` holds, and enqueues the call, for whose end `user` waits from then on; of a
+  // call with much work, only what comes up to its first gate. When it fails, the gate is open, and as far as the
+  // driver lets it, `user` waits for what our stream had got, after which the place is free.
   Status Enqueue(cuda::Stream user);
-  // Then the rest, for which `user` waits from here on. The driver takes some 1,000 pieces of work behind a closed
-  // gate, and has the caller wait with more: so whoever opens the gate must know of the call by now. When it fails, all
-  // is as after a failure of Enqueue, but that the place is free when its calls have ended too.
+  // Enqueues what Enqueue has left. The driver takes some 1,000 pieces of work behind a closed gate, and has the caller
+  // wait with more: so whoever opens the gate must know of the call by now. When it fails, all is as after a failure of
+  // Enqueue, but that the place is free when its calls have ended too.
   Status Finish(cuda::Stream user);
 
  private:
+  static constexpr size_t kMostAtOnce = 32;
+
+  // What was enqueued of a call.
+  struct Progress {
+    size_t steps = 0;       // Steps of the program,
+    size_t folded = 0;      // and their folds.
+    bool has_turn = false;  // Our stream waits for the program before this one.
+    bool is_whole = false;  // All of it.
+  };
+
   CudaStreamCall(const CudaDevice& device, void* memory);
   Status Create();
+  // Whether it has more work than is enqueued before anybody knows of it.
+  bool IsDeep() const { return (program_.empty() ? outputs_.size() : program_.steps.size()) > kMostAtOnce; }
   Status EnqueueInputs();
+  // All behind the first gate.
+  Status EnqueueRest(cuda::Stream user);
   Status EnqueueOutputs();
   // Enqueues the next steps of the program up to a gate, or to its end.
   Status EnqueueSteps(bool up_to_gate);
@@ -89,9 +104,7 @@ class CudaStreamCall final : public StreamCall {
   std::vector<StreamCopy> inputs_;
   std::vector<StreamCopy> outputs_;
   StreamProgram program_;
-  size_t steps_ = 0;                        // Steps of the program that were enqueued,
-  size_t folded_ = 0;                       // and their folds.
-  bool has_turn_ = false;                   // Our stream waits for the program before this one.
+  Progress progress_;
   const CudaDevice* user_ = nullptr;        // Device of the user's stream.
   std::shared_ptr<const FoldTurn> shared_;  // Stays until our stream needs it no more.
 };

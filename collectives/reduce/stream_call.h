@@ -161,13 +161,13 @@ class StreamCalls {
     return {Code::kUnsupported, "the device has no memory that processes share"};
   }
 
-  // Puts the call into `stream` up to its first gate, or all of it into the graph. Errors: those of the device; then
-  // the place was given back, but for one in a graph, and what the device had got is done, without waiting for the
-  // ranks, before what `stream` gets later, as far as the device works: the outputs are undefined.
+  // Puts the call into `stream`, one with much work up to its first gate, or all of it into the graph. Errors: those of
+  // the device; then the place was given back, but for one in a graph, and what the device had got is done, without
+  // waiting for the ranks, before what `stream` gets later, as far as the device works: the outputs are undefined.
   virtual Status Enqueue(void* stream, const Place& place) = 0;
-  // Puts the rest into `stream`, once whoever opens the gate knows of the call: may wait for that, since devices take a
-  // bounded number of pieces of work behind it. Not for a graph. Errors: as Enqueue, but that the place is given back
-  // when its calls have ended.
+  // Puts what is left into `stream`, once whoever opens the gate knows of the call: may wait for that, since devices
+  // take a bounded number of pieces of work behind it. Not for a graph. Errors: as Enqueue, but that the place is given
+  // back when its calls have ended.
   virtual Status Finish(void* stream, const Place& place) = 0;
   // Gives a place back that is not enqueued.
   virtual void GiveBack(const Place& place) = 0;

@@ -92,7 +92,10 @@ TEST_F(VerbsNearTest, RanksShareOutDevicesThatAreEquallyNear) {
   SetDevices(3);
   EXPECT_EQ(Taken(Gpu(0), 0).substr(0, 4), "sim0");
   EXPECT_EQ(Taken(Gpu(1), 1).substr(0, 4), "sim1");
-  EXPECT_EQ(Taken(Gpu(0), 6).substr(0, 4), "sim0");
+  // Where GPUs belong to ranks in turn, each second rank is near these two.
+  EXPECT_EQ(Taken(Gpu(0), 2).substr(0, 4), "sim1");
+  EXPECT_EQ(Taken(Gpu(0), 4).substr(0, 4), "sim0");
+  EXPECT_EQ(Taken(Gpu(0), 6).substr(0, 4), "sim1");
   EXPECT_EQ(Taken({.numa_node = 1}, 1).substr(0, 4), "sim2");
 }
 
@@ -101,7 +104,7 @@ TEST_F(VerbsNearTest, WhereNothingIsKnownRanksShareOutAllDevices) {
   const VerbsNeighbour nears[] = {{}, Gpu(0), {.gpu = "0000:10:00.0", .numa_node = 1}, {.numa_node = 0}};
   for (const VerbsNeighbour& near : nears) {
     EXPECT_EQ(Taken(near, 0), "sim0, port 1, InfiniBand LID 1");
-    EXPECT_EQ(Taken(near, 4), "sim1, port 1, InfiniBand LID 101 (its turn of 3 that are equally good)");
+    EXPECT_EQ(Taken(near, 1), "sim1, port 1, InfiniBand LID 101 (its turn of 3 that are equally good)");
     EXPECT_EQ(Taken(near, 4, "sim2"), "sim2, port 1, InfiniBand LID 201");
   }
 }
@@ -116,16 +119,24 @@ TEST_F(VerbsNearTest, OnAFlatBusRanksShareOutAllDevices) {
   EXPECT_EQ(Class(Taken(Gpu(0), 1)), "sim1, port 1, InfiniBand LID 101 (PHB");
 }
 
-// Nothing is known of the first one: it is better than one that is far, and worse than a near one.
-TEST_F(VerbsNearTest, ADeviceWithoutANodeIsBetweenNearAndFar) {
+// Nothing is known of the first one.
+TEST_F(VerbsNearTest, ADeviceWithoutANodeIsTakenLast) {
   machine_.AddDevice("pci0000:0f/0000:10:00.0", "0");
   machine_.AddCard("sim0", "pci0000:40/0000:40:01.0", "-1");
   machine_.AddCard("sim1", "pci0000:80/0000:80:01.0", "1");
   SetDevices(2);
-  EXPECT_EQ(Taken(Gpu(0), 1), "sim0, port 1, InfiniBand LID 1");
+  EXPECT_EQ(Class(Taken(Gpu(0), 1)), "sim1, port 1, InfiniBand LID 101 (SYS");
   EXPECT_EQ(Taken({.numa_node = 1}),
             "sim1, port 1, InfiniBand LID 101 (on NUMA node 1 as the rank's CPUs, unlike sim0)");
-  EXPECT_EQ(Taken({.numa_node = 0}, 1), "sim0, port 1, InfiniBand LID 1");
+  EXPECT_EQ(Taken({.numa_node = 0}, 1), "sim1, port 1, InfiniBand LID 101");
+}
+
+TEST_F(VerbsNearTest, ASlowLinkIsLeftAlone) {
+  SetDevices(3);
+  SimulatedVerbs::SetMachine({.devices = 3, .fast = 0b110, .sysfs = machine_.infiniband()});
+  EXPECT_EQ(Taken({}, 0), "sim1, port 1, InfiniBand LID 101");
+  EXPECT_EQ(Taken({}, 1), "sim2, port 1, InfiniBand LID 201 (its turn of 2 that are equally good)");
+  EXPECT_EQ(Taken({}, 0, "sim0"), "sim0, port 1, InfiniBand LID 1") << "it was named";
 }
 
 // The second device's link leads nowhere.

@@ -149,7 +149,8 @@ TEST_F(VerbsPlacesJobTest, RanksOfAHostShareOutItsCards) {
   SimulatedVerbs::SetMachine({.devices = 3, .sysfs = machine_.infiniband()});
   RunRanks([](int rank, Options* options) { options->local_rank = kRanks - 1 - rank; },
            [&](const auto& comm) {
-             const int card = (kRanks - 1 - comm->rank()) % 3;
+             const int turn = kRanks - 1 - comm->rank();
+             const int card = (turn + turn / 3) % 3;
              const std::string place = "#   rank " + std::to_string(comm->rank()) + ": host 0 (" + HostName() +
                                        "), verbs sim" + std::to_string(card) + ", port 1, ";
              const std::string told = Explained(Handle(comm));
