@@ -18,8 +18,12 @@ bool ShmDistance::AddReturn(Nanoseconds took) {
   const Nanoseconds judged = Judge(took, kIgnored);
   if (judged == 0) return false;
   nanoseconds_.store(judged, std::memory_order_relaxed);
-  if (judged < kNearBelow) return MoveTo(false);
+  if (judged < kNearBelow) {
+    near_.store(true, std::memory_order_relaxed);
+    return MoveTo(false);
+  }
   if (judged <= kFarAbove) return false;
+  near_.store(false, std::memory_order_relaxed);
   if (patience_ > 0) {
     --patience_;
   } else {

@@ -112,7 +112,8 @@ bool ShmEndpoint::PopInto(std::byte* to) {
 }
 
 bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {
-  const bool may = status_.ok() && !peer_gone_ && limits_.may_land_in.Has(MemoryKind::kHost);
+  lender_.LookAtPeer();
+  const bool may = status_.ok() && !peer_gone_ && !lender_.is_near() && limits_.may_land_in.Has(MemoryKind::kHost);
   return may && peer_end()->reads.load(std::memory_order_acquire) != 0 && sender_.Lends(data, bytes);
 }
 

@@ -45,10 +45,14 @@ void ShmLender::NoteMove() {
       distance_.streams() ? "streaming" : "plain", static_cast<unsigned long long>(missed));
 }
 
+void ShmLender::TimeReturn() {
+  const Nanoseconds took = sender_->TimeReturn();
+  if (took != 0 && distance_.AddReturn(took)) NoteMove();
+}
+
 std::byte* ShmLender::LendProbing(ShmFault* fault) {
   const bool rewrites = distance_.asks_for_rewrite();
-  const Nanoseconds word_took = rewrites ? 0 : sender_->TimeReturn();
-  if (word_took != 0 && distance_.AddReturn(word_took)) NoteMove();
+  if (!rewrites) TimeReturn();
   std::byte* const slot = sender_->Acquire(fault);
   if (!rewrites || slot == nullptr) return slot;
   const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);

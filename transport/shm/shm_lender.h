@@ -24,11 +24,18 @@ class ShmLender {
 
   // Whether slots are best written past the caches.
   bool streams() const { return distance_.streams(); }
+  // As ShmDistance.
+  bool is_near() const { return distance_.is_near(); }
+  // Before a slice is lent, whose slot is not timed: looks how far the peer is.
+  void LookAtPeer() {
+    if (distance_.probes() && !distance_.asks_for_rewrite()) TimeReturn();
+  }
   // Copies `data` into a lent slot, with the stores that are best at present.
   void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;
 
  private:
   std::byte* LendProbing(ShmFault* fault);
+  void TimeReturn();
   void NoteMove();
 
   ShmSender* const sender_;

@@ -20,7 +20,8 @@ constexpr size_t kBytes = 64 * 1024;
 class MessageLoansTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kLargestSliceBytes, .slots = 8}));
+    ASSERT_TRUE(
+        pair_.Make({.slot_bytes = kLargestSliceBytes, .slots = 8}, SlotStores::kPlain));  // Near peers would not lend.
     ASSERT_TRUE(MayLand(&pair_.end(0), MemoryKind::kHost, in_.data(), kBytes)) << "a process may read its own memory";
     for (const int side : {0, 1}) ranks_[side].Start(side, pair_.Take(side));
     Exchange();

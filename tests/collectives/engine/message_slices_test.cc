@@ -24,7 +24,7 @@ class MessageSlicesTest : public testing::Test {
  protected:
   void SetUp() override {
     const KernelCopies copies[] = {KernelCopies::kOff, KernelCopies::kOff};
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kLargestSliceBytes, .slots = 8}, SlotStores::kAuto, copies));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kLargestSliceBytes, .slots = 8}, SlotStores::kPlain, copies));
     rank_.Start(1, pair_.Take(1));
     rank_.Post(rank_.MessageOf(false, &in_, &in_));
     for (size_t i = 0; i < kBytes; ++i) out_[i] = static_cast<std::byte>(i % 251);

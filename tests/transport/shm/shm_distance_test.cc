@@ -52,6 +52,19 @@ TEST(ShmDistance, PlainUntilThePeerIsFoundFar) {
   EXPECT_TRUE(distance.streams());
 }
 
+TEST(ShmDistance, APeerIsNearOnceThatIsKnown) {
+  ShmDistance distance(SlotStores::kAuto);
+  EXPECT_FALSE(distance.is_near());
+  Judge(&distance, All(kBetween));
+  EXPECT_FALSE(distance.is_near());
+  Judge(&distance, All(kNear));
+  EXPECT_TRUE(distance.is_near());
+  Judge(&distance, All(kBetween));
+  EXPECT_TRUE(distance.is_near());
+  Judge(&distance, All(kFar));
+  EXPECT_FALSE(distance.is_near());
+}
+
 TEST(ShmDistance, FollowsThePeerBothWays) {
   ShmDistance distance(SlotStores::kAuto);
   EXPECT_FALSE(Judge(&distance, All(kNear)));

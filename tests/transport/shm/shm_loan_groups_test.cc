@@ -49,7 +49,7 @@ TEST_F(ShmLoansTest, WhatHasComeIsReadTogether) {
   constexpr int kTogether = 3;
   std::vector<std::vector<std::byte>> landings(kTogether, std::vector<std::byte>(kBytes));
   for (const bool is_good : {true, false}) {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kPlain));
     std::vector<Recv*> recvs;
     std::vector<const Send*> sends;
     for (int i = 0; i < kTogether; ++i) {
@@ -97,7 +97,7 @@ TEST_F(ShmLoansTest, WhatIsWithdrawnIsNotReadWithThatBeforeIt) {
 // The sender gives up while the receiver reads: either all of what was meant arrives, or nothing does.
 TEST_F(ShmLoansTest, AWithdrawalDuringARead) {
   for (int round = 0; round < 200; ++round) {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kPlain));
     Recv* const recv = Expect(true);
     const Send* const send = Post(1);
     std::atomic<bool> begins{false};

@@ -120,7 +120,7 @@ TEST_F(ShmLoansTest, WhatWasReadBeforeAWithdrawalIsSent) {
 
 TEST_F(ShmLoansTest, ClaimsThatTheOtherEndCannotMakeBreakTheLink) {
   for (const auto state : {ShmClaimState::kCopying, ShmClaimState::kCopied, ShmClaimState(99)}) {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kPlain));
     const Send* const send = Post(1);
     claim().state = state;
     const Status status = Progress(0);
@@ -129,7 +129,7 @@ TEST_F(ShmLoansTest, ClaimsThatTheOtherEndCannotMakeBreakTheLink) {
     EXPECT_EQ(send->code, Code::kProtocol);
   }
   for (const auto state : {ShmClaimState::kRead, ShmClaimState::kReading, ShmClaimState(99)}) {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kPlain));
     Post(1);
     claim().state = state;
     Expect(true);
@@ -176,7 +176,7 @@ TEST_F(ShmLoansTest, APeerThatDiedWithALoanIsLost) {
 // The kernel may refuse at any time: the sender copies then, and lends no more.
 TEST_F(ShmLoansTest, WhatCannotBeReadGoesThroughItsSlot) {
   const auto expect = [&](const std::function<void()>& spoil) {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kPlain));
     Recv* const recv = Expect(true);
     const Send* const send = Post(1);
     spoil();
@@ -200,7 +200,7 @@ TEST_F(ShmLoansTest, WhatCannotBeReadGoesThroughItsSlot) {
 
 TEST_F(ShmLoansTest, WrongDescriptorsBreakTheLink) {
   const auto expect = [&](const std::string& field, const std::function<void()>& spoil) {
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kPlain));
     Expect(true);
     Post(1);
     spoil();
@@ -258,7 +258,7 @@ TEST_F(ShmLoansTest, TheSettingTurnsThemOffAtBothEnds) {
   for (const int off : {0, 1}) {
     KernelCopies copies[2] = {KernelCopies::kAuto, KernelCopies::kAuto};
     copies[off] = KernelCopies::kOff;
-    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kAuto, copies));
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kPlain, copies));
     EXPECT_EQ(lands(), off == 0);
     EXPECT_FALSE(lends());
   }

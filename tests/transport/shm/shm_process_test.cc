@@ -25,6 +25,7 @@ struct Link {
     config.slot_bytes = slot_bytes;
     config.slots = slots;
     config.reactor = &reactor;
+    config.settings.Set("shm_stores", static_cast<int64_t>(SlotStores::kPlain));  // Near peers would not lend.
     const auto exchange = [channel](const std::string& address) { return Swap(channel, address); };
     status = ConnectOne(config, kKey, CreateShmTransport, exchange, DeadlineAfter(kContractPatience), &endpoint);
     if (!status.ok()) ADD_FAILURE() << "rank " << rank << ": " << status.ToString();
