@@ -112,9 +112,9 @@ bool ShmEndpoint::PopInto(std::byte* to) {
 }
 
 bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {
+  if (!status_.ok() || peer_gone_ || !limits_.may_land_in.Has(MemoryKind::kHost)) return false;
   lender_.LookAtPeer();
-  const bool may = status_.ok() && !peer_gone_ && !lender_.is_near() && limits_.may_land_in.Has(MemoryKind::kHost);
-  return may && peer_end()->reads.load(std::memory_order_acquire) != 0 && sender_.Lends(data, bytes);
+  return !lender_.is_near() && peer_end()->reads.load(std::memory_order_acquire) != 0 && sender_.Lends(data, bytes);
 }
 
 Status ShmEndpoint::PostRecv(Recv* recv) {
