@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "bench/perf/perf_inputs.h"
 
@@ -84,6 +85,8 @@ void FreeMemory::operator()(uint8_t* memory) const {
 }
 
 Status Buffers::Create(size_t bytes, int copies, bool registered, Gpu* gpu, Buffers* buffers) {
+  if (bytes > std::numeric_limits<size_t>::max() / 2 / static_cast<size_t>(copies) - kGuardBytes - kPageBytes)
+    return {Code::kOutOfMemory, "cannot allocate buffers of " + std::to_string(bytes) + " bytes for each call"};
   buffers->stride_ = (bytes + kGuardBytes + kLineBytes - 1) / kLineBytes * kLineBytes;
   const size_t wanted = buffers->stride_ * static_cast<size_t>(copies);
   const size_t total = (wanted + kPageBytes - 1) / kPageBytes * kPageBytes;

@@ -37,7 +37,10 @@ Json ConfigJson(const Options& options) {
           {"collectives", Names(options.kinds, KindName)},
           {"types", Names(options.types, TypeName)},
           {"ops", Names(options.ops, OpName)},
-          {"root", options.root}};
+          {"root", options.root},
+          {"limit", options.limit},
+          {"device", options.device},
+          {"corrupt", options.corrupt}};
 }
 
 Json MachineJson(const Machine& machine) {
@@ -106,11 +109,18 @@ class JsonWriter final : public Report {
 
   void End(int64_t wrong) override {
     document_["wrong"] = wrong < 0 ? Json() : Json(wrong);
-    // A CPU name that is no UTF-8 must not cost the results.
-    out_ << document_.dump(2, ' ', false, Json::error_handler_t::replace) << std::endl;
+    Write();
+  }
+
+  void Fail(const std::string& why) override {
+    document_["error"] = why;
+    Write();
   }
 
  private:
+  // A CPU name that is no UTF-8 must not cost the results.
+  void Write() { out_ << document_.dump(2, ' ', false, Json::error_handler_t::replace) << std::endl; }
+
   std::ostream& out_;
   Json document_;
 };
@@ -132,6 +142,8 @@ class CsvWriter final : public Report {
   }
 
   void End(int64_t) override { out_.flush(); }
+
+  void Fail(const std::string&) override { out_.flush(); }
 
  private:
   void AddForm(const Row& row, const char* name, const FormResult& form, double share) {

@@ -44,8 +44,9 @@ Plan MakePlan(const Effort& effort, double estimate) {
   const double call = std::max(estimate, 1e-9);
   int calls = static_cast<int>(std::clamp(std::ceil(kSampleSeconds / call), 1.0, double{kMaxCallsPerSample}));
   if (effort.iterations > 0) {
-    calls = std::min(calls, effort.iterations);
-    return {effort.iterations / calls, calls};
+    // No fewer than were asked for, in samples enough to tell their median from their extremes.
+    calls = std::min(calls, std::max(1, effort.iterations / kMinSamples));
+    return {(effort.iterations - 1) / calls + 1, calls};
   }
   const double fit = effort.seconds / (call * calls);
   return {static_cast<int>(std::clamp(fit, double{kMinSamples}, double{kMaxSamples})), calls};

@@ -36,11 +36,10 @@ template <typename Item, size_t kItems, typename Parse, typename Name>
 Status ParseList(const char* option, const std::vector<std::string>& words, const std::array<Item, kItems>& all,
                  Parse parse, Name name, std::vector<Item>* items) {
   items->clear();
+  bool has_all = false;
   for (const std::string& word : words) {
-    if (word == "all") {
-      items->assign(all.begin(), all.end());
-      return Status();
-    }
+    has_all = has_all || word == "all";
+    if (word == "all") continue;
     const std::optional<Item> item = parse(word);
     if (!item) {
       std::string allowed;
@@ -49,6 +48,7 @@ Status ParseList(const char* option, const std::vector<std::string>& words, cons
     }
     items->push_back(*item);
   }
+  if (has_all) items->assign(all.begin(), all.end());
   return Status();
 }
 
@@ -72,19 +72,19 @@ Status ParseSizeOption(const char* option, const std::string& word, size_t* byte
 }
 
 Status UnderstandModes(const Words& words, Options* options) {
-  if (words.modes == std::vector<std::string>{"auto"}) {
+  const bool has_auto = std::ranges::find(words.modes, "auto") != words.modes.end();
+  if (has_auto && words.modes.size() > 1) return Status::Invalid("--mode: auto stands alone");
+  if (has_auto) {
     options->modes = {options->async_calls > 1 ? Mode::kAsync : Mode::kBlocking};
   } else {
     ANNULUS_RETURN_IF_ERROR(ParseList("--mode", words.modes, kAllModes, ParseMode, ModeName, &options->modes));
   }
-  for (const Kind kind : options->kinds) {
-    const auto has_mode = [kind](Mode mode) { return HasMode(kind, mode); };
-    if (std::ranges::any_of(options->modes, has_mode)) continue;
-    if (options->kinds.size() > 1) continue;  // The others have rows.
-    return Status::Invalid(std::string("--mode: ") + KindName(kind) +
-                           " has no such mode; its answers wait for messages");
-  }
-  return Status();
+  const auto has_rows = [options](Kind kind) {
+    return std::ranges::any_of(options->modes, [kind](Mode mode) { return HasMode(kind, mode); });
+  };
+  if (std::ranges::any_of(options->kinds, has_rows)) return Status();
+  return Status::Invalid(std::string("--mode: ") + KindName(options->kinds.front()) +
+                         " has no such mode; its answers wait for messages");
 }
 
 Status Understand(const Words& words, Options* options) {
@@ -117,6 +117,10 @@ Status Understand(const Words& words, Options* options) {
     return Status::Invalid("-R: registered memory is host memory; it does not go with --device");
   if (options->device >= 0 && options->ranks > 0)
     return Status::Invalid("--device: does not go with --ranks, since ranks that need not exist have no GPU");
+  if (!options->json_path.empty() && options->json_path == options->csv_path)
+    return Status::Invalid("--csv: is the file of --json too; give each a file of its own");
+  if (options->corrupt > 0 && words.check == 0)
+    return Status::Invalid("--corrupt: does not go with -c 0, which checks nothing");
   options->check = words.check != 0;
   options->limit = words.limit != 0;
   options->local_register = words.local_register != 0;
@@ -129,7 +133,8 @@ void Declare(CLI::App& app, Words& words, Options& options) {
   app.add_option("-e,--maxbytes", words.max, "largest size");
   app.add_option("-f,--stepfactor", options.factor, "each size is the last one times this")->check(From(0.0, 1e12));
   app.add_option("-i,--stepbytes", words.step, "or plus this, when it is not 0");
-  app.add_option("-n,--iters", options.iterations, "timed calls per size and form; 0 = as many as fit --seconds")
+  app.add_option("-n,--iters", options.iterations,
+                 "timed calls per size and form, or passes of -m calls each; 0 = as many as fit --seconds")
       ->check(From(0, 100'000'000));
   app.add_option("-w,--warmup_iters", options.warmup, "untimed calls before each measurement, at least 1")
       ->check(From(1, 1'000'000));

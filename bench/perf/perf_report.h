@@ -70,6 +70,8 @@ class Report {
   virtual void Begin(const Options& options, const Machine& machine) = 0;
   virtual void Add(const Row& row) = 0;
   virtual void End(int64_t wrong) = 0;
+  // In place of End, when the run failed after any number of rows: `why` says how.
+  virtual void Fail(const std::string& why) = 0;
 };
 
 std::unique_ptr<Report> TableReport(std::ostream& out);

@@ -182,10 +182,8 @@ void EraseProgress() {
   if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r\x1b[K");
 }
 
-}  // namespace
-
-Status RunSweep(Group& group, const Options& options, const annulus_config_t& config, Gpu* gpu,
-                const std::vector<std::unique_ptr<Report>>& reports, int64_t* wrong) {
+Status RunRows(Group& group, const Options& options, const annulus_config_t& config, Gpu* gpu,
+               const std::vector<std::unique_ptr<Report>>& reports, int64_t* wrong) {
   const std::vector<Subject> subjects = Subjects(options, group.size());
   Sweep sweep(group, options, gpu);
   ANNULUS_RETURN_IF_ERROR(sweep.Prepare(config, subjects));
@@ -197,13 +195,28 @@ Status RunSweep(Group& group, const Options& options, const annulus_config_t& co
   for (size_t i = 0; i < subjects.size(); ++i) {
     if (!reports.empty()) ShowProgress(subjects[i], group.size(), i, subjects.size());
     Row row;
-    ANNULUS_RETURN_IF_ERROR(sweep.MeasureRow(subjects[i], &row));
+    const Status measured = sweep.MeasureRow(subjects[i], &row);
     if (!reports.empty()) EraseProgress();
+    if (!measured.ok()) return measured;
     for (const auto& report : reports) report->Add(row);
     *wrong += std::max<int64_t>(0, row.out.wrong) + std::max<int64_t>(0, row.in.wrong);
   }
-  for (const auto& report : reports) report->End(options.check ? *wrong : -1);
   return Status();
+}
+
+}  // namespace
+
+Status RunSweep(Group& group, const Options& options, const annulus_config_t& config, Gpu* gpu,
+                const std::vector<std::unique_ptr<Report>>& reports, int64_t* wrong) {
+  const Status status = RunRows(group, options, config, gpu, reports, wrong);
+  for (const auto& report : reports) {
+    if (status.ok()) {
+      report->End(options.check ? *wrong : -1);
+    } else {
+      report->Fail(status.ToString());
+    }
+  }
+  return status;
 }
 
 }  // namespace annulus::perf

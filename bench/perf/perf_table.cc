@@ -88,7 +88,8 @@ class Table final : public Report {
             "bytes).\n"
          << "# busbw = algbw x 2(n-1)/n for allreduce, (n-1)/n for reduce_scatter, allgather, gather, scatter and "
             "alltoall, 1 for the others.\n"
-         << "# lim% = the limit's time / time; gather and scatter have none. #wrong = wrong elements on all ranks ("
+         << "# lim% = the limit's time / time; gather, scatter and barrier have none. #wrong = wrong elements on all "
+            "ranks ("
          << (options.check ? "all are compared, without tolerance" : "not checked: -c 0") << ").\n";
     if (options.local_register) out_ << "# buffers in registered memory\n";
     if (!machine.device.empty()) out_ << "# buffers on " << machine.device << "\n";
@@ -118,6 +119,8 @@ class Table final : public Report {
   void End(int64_t wrong) override {
     out_ << "# " << (wrong < 0 ? "results were not checked" : "wrong elements: " + std::to_string(wrong)) << std::endl;
   }
+
+  void Fail(const std::string&) override { out_ << "# incomplete: the run failed" << std::endl; }
 
  private:
   void AddHead(Kind kind) {

@@ -69,12 +69,17 @@ TEST(ParseOptions, OnlyACallWithoutAnyOfTheModesIsRefused) {
   EXPECT_FALSE(Parse({"--collective", "pingpong", "--mode", "group"}).result.run);
   EXPECT_TRUE(Parse({"--collective", "pingpong", "--mode", "group,blocking"}).result.run);
   EXPECT_TRUE(Parse({"--collective", "pingpong,sendrecv", "--mode", "group"}).result.run);
+  EXPECT_FALSE(Parse({"--collective", "pingpong,pingpong", "--mode", "group"}).result.run);
 }
 
 TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
   for (const auto& [words, expected] : std::vector<std::pair<std::vector<const char*>, const char*>>{
            {{"-d", "float8"}, "-d: 'float8' is unknown; use int32"},
            {{"-o", "xor"}, "-o: 'xor' is unknown; use sum"},
+           {{"-d", "all,flaot32"}, "-d: 'flaot32' is unknown"},
+           {{"--mode", "auto,async"}, "--mode: auto stands alone"},
+           {{"--json", "a", "--csv", "a"}, "--csv: is the file of --json too"},
+           {{"--corrupt", "1", "-c", "0"}, "--corrupt: does not go with -c 0"},
            {{"--collective", "allsum"}, "--collective: 'allsum' is unknown; use allreduce"},
            {{"-b", "4Q"}, "-b: '4Q' is not a size"},
            {{"-b", "0"}, "-b: the smallest size"},

@@ -132,6 +132,18 @@ TEST(JsonReport, HoldsConfigMachineAndRows) {
   EXPECT_DOUBLE_EQ(row["out_of_place"]["limit_percent"].get<double>(), 50);
 }
 
+TEST(JsonReport, ARunThatFailedKeepsItsRowsAndSaysWhy) {
+  std::ostringstream out;
+  const std::unique_ptr<Report> report = JsonReport(out);
+  report->Begin(Options(), Machine());
+  report->Add(SampleRow());
+  report->Fail("rank 1 died");
+  const auto json = nlohmann::json::parse(out.str());
+  EXPECT_EQ(json["results"].size(), 1u);
+  EXPECT_EQ(json["error"], "rank 1 died");
+  EXPECT_FALSE(json.contains("wrong"));
+}
+
 TEST(CsvReport, HasAsManyFieldsAsNames) {
   std::istringstream lines(Written(CsvReport, SampleRow()));
   std::string head, out, in;

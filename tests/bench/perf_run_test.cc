@@ -1,6 +1,7 @@
 // annulus-perf under annulus-run: every collective and type is right, and what goes wrong is seen and told.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -268,6 +269,28 @@ TEST(Perf, CountsWrongElementsAndFails) {
   EXPECT_EQ(run.Finish(), 3) << run.out() << run.err();
   // Two checks of each of the two forms.
   EXPECT_NE(run.out().find("# wrong elements: 12"), std::string::npos) << run.out();
+}
+
+TEST(Perf, TimesNoFewerCallsThanAskedFor) {
+  for (const int calls : {1, 7, 50, 199}) {
+    const std::string json_path = Temporary("calls.json");
+    LauncherRun run(Perf(2, "-b 8 -e 8 --limit 0 -w 1 -n " + std::to_string(calls) + " --json " + json_path,
+                         {"ANNULUS_TRANSPORT=shm"}));
+    ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+    const auto json = nlohmann::json::parse(ReadFile(json_path));
+    const auto& form = json["results"][0]["out_of_place"];
+    EXPECT_GE(form["samples"].get<int>() * form["calls_per_sample"].get<int>(), calls);
+    EXPECT_GE(form["samples"], std::min(calls, 5));
+  }
+}
+
+TEST(Perf, SaysInTheFileThatItFailed) {
+  const std::string json_path = Temporary("failed.json");
+  LauncherRun run(Perf(2, "-b 4611686018427387904 -e 4611686018427387904 -m 1024 --json " + json_path));
+  EXPECT_EQ(run.Finish(), 1) << run.out() << run.err();
+  EXPECT_NE(run.err().find("cannot allocate buffers of 4611686018427387904 bytes"), std::string::npos) << run.err();
+  const auto json = nlohmann::json::parse(ReadFile(json_path));
+  EXPECT_NE(json["error"].get<std::string>().find("cannot allocate"), std::string::npos) << json;
 }
 
 TEST(Perf, WritesNothingOfTheEnvironment) {

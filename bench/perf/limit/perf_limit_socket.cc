@@ -84,13 +84,14 @@ Status SocketProbe::ReceiveSome(Way in, size_t* received, bool* moved) const {
 
 Status SocketProbe::Exchange(Way out, Way in) const {
   size_t sent = 0, received = 0;
-  const Deadline deadline = DeadlineAfter(kPatience);
+  Deadline deadline = DeadlineAfter(kPatience);  // From the last byte that moved.
   for (int idle = 0; sent < out.bytes || received < in.bytes;) {
     bool moved = false;
     ANNULUS_RETURN_IF_ERROR(SendSome(out, &sent, &moved));
     ANNULUS_RETURN_IF_ERROR(ReceiveSome(in, &received, &moved));
     idle = moved ? 0 : idle + 1;
     if (idle < kIdleTurns) continue;
+    if (idle == kIdleTurns) deadline = DeadlineAfter(kPatience);
     sched_yield();
     if (Now() > deadline) return {Code::kTimeout, "limit probe: a neighbour stopped sending or receiving"};
   }

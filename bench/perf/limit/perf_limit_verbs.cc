@@ -72,7 +72,7 @@ Status VerbsProbe::Exchange(RawVerbs::Side out, size_t out_bytes, RawVerbs::Side
   const uint64_t send_end = raw_->moved(out).sent + out_bytes;
   received_[in] += in_bytes;  // The neighbour may be ahead: what it wrote then counts for the next pass.
   size_t begun = 0;
-  const Deadline deadline = DeadlineAfter(kPatience);
+  Deadline deadline = DeadlineAfter(kPatience);  // From the last byte that moved.
   for (int idle = 0; raw_->moved(out).sent < send_end || raw_->moved(in).received < received_[in];) {
     const uint64_t before = raw_->moved(out).sent + raw_->moved(in).received;
     for (bool more = begun < out_bytes; more;) {
@@ -85,6 +85,7 @@ Status VerbsProbe::Exchange(RawVerbs::Side out, size_t out_bytes, RawVerbs::Side
     ANNULUS_RETURN_IF_ERROR(raw_->Poll());
     idle = raw_->moved(out).sent + raw_->moved(in).received > before ? 0 : idle + 1;
     if (idle < kIdleTurns) continue;
+    if (idle == kIdleTurns) deadline = DeadlineAfter(kPatience);
     sched_yield();
     if (Now() > deadline) return {Code::kTimeout, "limit probe: a neighbour stopped sending or receiving"};
   }
