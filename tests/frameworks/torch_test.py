@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 
 import suite as suites
+import torch_example
 import torch_own
 
 
@@ -143,6 +144,7 @@ def tests(suite):
     for form, *more in tested(suite, [("compiled",), ("compiled", "registered"), ("python",)]):
         suite.names_the_killed(suite.ranks("torch_killed.py", 3, form, *more))
     cuda_tensors(suite)
+    torch_example.tests(suite)
     suite.on_two_hosts("torchrun on two hosts", "torch_hosts.py", suite.environment["TORCH_EXTENSIONS_DIR"])
     pinned = (suites.HERE.parent.parent / "third_party/torch/requirements.txt").read_text(encoding="utf-8")
     suite.count("the list of PyTorch's own tests is of the pinned version", f"\ntorch=={torch_own.read()[0]} " in pinned, "run torch_own.py")
