@@ -16,6 +16,8 @@ COMMON = [str(HERE / name) for name in ("peer_bench.c", "peer_data.c")]
 
 # Temporaries of a message's size are kept, not given back to the system and faulted in again with every call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+# Calls that any thread may make, as Annulus's may (mpi_driver.c); MPI's default is one thread alone.
+THREADS = {"PEER_MPI_THREADS": "multiple"}
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 PACKAGES = {"openmpi": "libopenmpi-dev", "mpich": "libmpich-dev", "gloo": "libgloo-dev"}
 PYTHON = "/usr/bin/python3"  # For which Debian's packages are.
@@ -158,6 +160,7 @@ class Registry:
         self._add("mpi4py", "default", "mpi4py", lambda path: [([*python, path], {})])
         command.append(self.drivers.get("openmpi", ""))
         self._add("openmpi", "default", "openmpi", lambda path: [([*command, path], {})])
+        self._add("openmpi_threads", "default", "openmpi", lambda path: [([*command, path], THREADS)])
         self._add("openmpi_tuned", "tuned", "openmpi", lambda path: [([*command, path], self._tuned())],
                   huge=self.transport == "shm")
         if self.transport == "tcp":
@@ -168,6 +171,7 @@ class Registry:
         command = ["mpirun.mpich", "-bind-to", "none", "-n", str(self.ranks), self.drivers.get("mpich", "")]
         links = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"} if self.transport == "tcp" else {}
         self._add("mpich", "default", "mpich", lambda path: [([*command, path], links)])
+        self._add("mpich_threads", "default", "mpich", lambda path: [([*command, path], {**links, **THREADS})])
         self._add("mpich_tuned", "tuned", "mpich", lambda path: [([*command, path], {**links, **self._tuned()})],
                   huge=self.transport == "shm")
 
@@ -199,8 +203,8 @@ class Registry:
         self._add("limit_copy", "limit", "limit", self._annulus_run("limit_driver", "copy"))
         self.shared = shared
 
-    # For those who name them: what the user's huge pages would gain, and Python.
-    ONLY_BY_NAME = ("annulus_huge", "annulus_python", "mpi4py")
+    # For those who name them: what the user's huge pages would gain, what threads cost MPI, and Python.
+    ONLY_BY_NAME = ("annulus_huge", "annulus_python", "mpi4py", "openmpi_threads", "mpich_threads")
 
     def choose(self, names):
         """Returns (libraries to run, why others are left out by name)."""

@@ -1,7 +1,10 @@
-/* Any MPI library. One thread. */
+/* Any MPI library. One thread; PEER_MPI_THREADS=multiple has the library allow for more. */
 
 #include <mpi.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "bench/peers/peer_calls.h"
 #include "bench/peers/peer_data.h"
@@ -11,7 +14,14 @@ const int kPeerResultAtStart = 1;
 static int own_rank, world_size;
 
 void PeerStart(int* argc, char*** argv, int* rank, int* size) {
-  MPI_Init(argc, argv);
+  const char* const threads = getenv("PEER_MPI_THREADS");
+  const int wanted = threads != NULL && strcmp(threads, "multiple") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+  int provided = 0;
+  MPI_Init_thread(argc, argv, wanted, &provided);
+  if (provided < wanted) {
+    fprintf(stderr, "this MPI has no MPI_THREAD_MULTIPLE\n");
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
   MPI_Comm_size(MPI_COMM_WORLD, size);
   own_rank = *rank;
