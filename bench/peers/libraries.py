@@ -16,8 +16,6 @@ COMMON = [str(HERE / name) for name in ("peer_bench.c", "peer_data.c")]
 
 # Temporaries of a message's size are kept, not given back to the system and faulted in again with every call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-# Calls that any thread may make, as Annulus's may (mpi_driver.c); MPI's default is one thread alone.
-THREADS = {"PEER_MPI_THREADS": "multiple"}
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 PACKAGES = {"openmpi": "libopenmpi-dev", "mpich": "libmpich-dev", "gloo": "libgloo-dev"}
 PYTHON = "/usr/bin/python3"  # For which Debian's packages are.
@@ -160,7 +158,7 @@ class Registry:
         self._add("mpi4py", "default", "mpi4py", lambda path: [([*python, path], {})])
         command.append(self.drivers.get("openmpi", ""))
         self._add("openmpi", "default", "openmpi", lambda path: [([*command, path], {})])
-        self._add("openmpi_threads", "default", "openmpi", lambda path: [([*command, path], THREADS)])
+        self._add("openmpi_threads", "default", "openmpi", lambda path: [([*command, path, "threads"], {})])
         self._add("openmpi_tuned", "tuned", "openmpi", lambda path: [([*command, path], self._tuned())],
                   huge=self.transport == "shm")
         if self.transport == "tcp":
@@ -171,7 +169,7 @@ class Registry:
         command = ["mpirun.mpich", "-bind-to", "none", "-n", str(self.ranks), self.drivers.get("mpich", "")]
         links = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"} if self.transport == "tcp" else {}
         self._add("mpich", "default", "mpich", lambda path: [([*command, path], links)])
-        self._add("mpich_threads", "default", "mpich", lambda path: [([*command, path], {**links, **THREADS})])
+        self._add("mpich_threads", "default", "mpich", lambda path: [([*command, path, "threads"], links)])
         self._add("mpich_tuned", "tuned", "mpich", lambda path: [([*command, path], {**links, **self._tuned()})],
                   huge=self.transport == "shm")
 

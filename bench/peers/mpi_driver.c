@@ -1,9 +1,8 @@
-/* Any MPI library. One thread; PEER_MPI_THREADS=multiple has the library allow for more. */
+/* Any MPI library. One thread; the argument "threads" behind the path has the library allow for more. */
 
 #include <mpi.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench/peers/peer_calls.h"
@@ -14,8 +13,7 @@ const int kPeerResultAtStart = 1;
 static int own_rank, world_size;
 
 void PeerStart(int* argc, char*** argv, int* rank, int* size) {
-  const char* const threads = getenv("PEER_MPI_THREADS");
-  const int wanted = threads != NULL && strcmp(threads, "multiple") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+  const int wanted = *argc > 2 && strcmp((*argv)[2], "threads") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
   int provided = 0;
   MPI_Init_thread(argc, argv, wanted, &provided);
   if (provided < wanted) {
