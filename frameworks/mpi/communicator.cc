@@ -36,7 +36,7 @@ void Communicator::Leave(const Patience& patience) {
   leaving_ = true;
   failure_ = "the communicator was freed, or MPI finalized";
   const auto is_unused = [this] { return uses_ == 0; };
-  if (!unused_.wait_until(lock, patience.until, is_unused)) {
+  if (!patience.until.has_value() || !unused_.wait_until(lock, *patience.until, is_unused)) {
     annulus_comm_abort(comm_, patience.why.c_str());
     // What is in use is not freed, ever: better lost than freed under a call.
     if (!unused_.wait_for(lock, kAbortTakes, is_unused)) return;

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,9 +51,10 @@ class Communicator {
   // be 0 to n - 1; all ranks of one that is refused throw.
   std::shared_ptr<Communicator> Split(int colour, int key) const;
 
-  // How long calls under way may go on, and why those that do are aborted then.
+  // How long calls under way may go on, and why those that do are aborted then. Without a time, all that the
+  // communicator's ranks have to do with each other ends at once, also what they have not begun yet.
   struct Patience {
-    std::chrono::steady_clock::time_point until;
+    std::optional<std::chrono::steady_clock::time_point> until;
     std::string why;
   };
   static Patience OfOneMinute();

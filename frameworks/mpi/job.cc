@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -115,7 +116,7 @@ void Job::Initialise() {
 Communicator::Patience Job::AwaitFramework() const {
   char why[kMaxErrorString] = "";
   if (meeting_.before_leaving != nullptr && meeting_.before_leaving(why, sizeof why) != 0) {
-    return {std::chrono::steady_clock::now(), why};
+    return {std::nullopt, why};
   }
   const std::chrono::milliseconds time(meeting_.leave_timeout_ms > 0 ? meeting_.leave_timeout_ms : kLeaveTimeoutMs);
   return {std::chrono::steady_clock::now() + time,

@@ -39,6 +39,7 @@ class Job {
   // Joins the job, once. Throws Error; the world then says why at each use.
   void Initialise();
   // Waits for the framework's work, then for calls under way, which are aborted where they do not end in time; leaves.
+  // Where the framework says that its program has failed, waits for nothing and aborts.
   void Finalise();
   bool is_initialised() const;
   bool is_finalised() const;

@@ -19,8 +19,8 @@ struct annulus_mpi_meeting {
   annulus_store_t store;
   int64_t timeout_ms;          // 0 = as the environment says.
   int64_t connect_timeout_ms;  // Likewise.
-  // Called by MPI_Finalize before it leaves, to wait for work that has calls to make yet. Returns 0; else the calls
-  // that are under way are aborted at once, for the reason in `why`. NULL = there is no such work.
+  // Called by MPI_Finalize before it leaves, to wait for work that has calls to make yet. Returns 0; else the work of
+  // all processes is aborted at once, for the reason in `why`. NULL = there is no such work.
   int32_t (*before_leaving)(char* why, size_t room);
   // How long MPI_Finalize waits for calls under way before it aborts them. 0 = 60000.
   int64_t leave_timeout_ms;

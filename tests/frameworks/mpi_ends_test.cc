@@ -106,6 +106,17 @@ TEST(MpiEndsTest, CallsUnderWayAreAbortedAtOnceWhereTheFrameworkSaysSo) {
   LeaveDuringACall(meeting, "its program ended by an exception");
 }
 
+TEST(MpiEndsTest, OthersLearnWhyAProcessHasEnded) {
+  ForkRanks(2, [](const Wrapper& mpi, int rank) {
+    annulus_mpi_meeting meeting{};
+    meeting.before_leaving = DoNotWait;
+    if (rank == 0) SetMeeting(mpi, meeting);
+    ASSERT_EQ(Init(mpi), kSUCCESS);
+    if (rank == 1) ExpectError(mpi, mpi("Barrier", kWorld), kERR_OTHER, "its program ended by an exception");
+    EXPECT_EQ(mpi("Finalize"), kSUCCESS);
+  });
+}
+
 TEST(MpiEndsTest, CallsUnderWayAreAbortedAfterATime) {
   annulus_mpi_meeting meeting{};
   meeting.leave_timeout_ms = 300;
