@@ -1,6 +1,7 @@
 """How programs end: jax_ends.py FOLDER RANK SIZE PORT CASE. kept, dropped, mesh: rank 0 reads the result of work that takes a second, and the
-others fall off the end with that work queued. raised: rank 1 ends by an exception while a sum is under way that rank 0 does not join.
-interrupted: rank 1 gets Ctrl-C while it waits for rank 0. Each rank prints a line that jax_test.py knows."""
+others fall off the end with that work queued. raised: rank 1 ends by an exception after it has begun a sum that rank 0 does not join. impatient:
+it falls off the end then, and is interrupted there. interrupted: rank 1 gets Ctrl-C while it waits for rank 0 to form the job. Each rank prints
+a line that jax_test.py knows."""
 
 import atexit
 import os
@@ -55,7 +56,7 @@ def leave_early():
     print(f"result {np.asarray(state.addressable_shards[0].data)[0, 0]}" if RANK == 0 else "end", flush=True)
 
 
-def end_by_exception():
+def end_without_others():
     if RANK == 1:
         atexit.register(pathlib.Path(FOLDER, "left").touch)  # Runs after what JAX registers when it makes its client.
     mesh = Mesh(np.array(jax.devices()), ("x",))
@@ -63,7 +64,12 @@ def end_by_exception():
     array = jax.block_until_ready(mean(ones(mesh)))
     if RANK == 1:
         kept.append(mean(array))
-        raise RuntimeError("on purpose")
+        if CASE == "raised":
+            raise RuntimeError("on purpose")
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.alarm(2)
+        print("end", flush=True)
+        return
     try:
         wait_for("left")
         jax.block_until_ready(mean(array))
@@ -87,4 +93,4 @@ def interrupt_the_meeting():
 
 
 jax.distributed.initialize(f"127.0.0.1:{PORT}", SIZE, RANK, coordinator_bind_address=f"127.0.0.1:{PORT}")
-{"raised": end_by_exception, "interrupted": interrupt_the_meeting}.get(CASE, leave_early)()
+{"raised": end_without_others, "impatient": end_without_others, "interrupted": interrupt_the_meeting}.get(CASE, leave_early)()

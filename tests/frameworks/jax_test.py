@@ -101,7 +101,8 @@ def tests(suite):
     says(suite, "a failed world has no rank 0, which copies its own part", "error: .*ANNULUS_CHANNELS", "permute")
     for case in ("kept", "dropped", "mesh"):
         ends(suite, f"queued work is done before a process leaves: {case}", case, "result 1.0", "end", "end")
-    ends(suite, "an exception ends calls under way", "raised", "error: .*rank 1.*its program ended by an exception, RuntimeError", None)
+    ends(suite, "an exception that ends a program is told to others", "raised", "error: .*rank 1.*its program ended by an exception, RuntimeError", None)
+    ends(suite, "Ctrl-C ends the wait for work at a program's end", "impatient", "error: .*rank 1.*wait for its work was interrupted", "end")
     ends(suite, "Ctrl-C ends the meeting of the processes", "interrupted", "end", "interrupted")
     form_of_jax(suite, 2)
     form_of_jax(suite, 4)

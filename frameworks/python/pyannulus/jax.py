@@ -160,11 +160,22 @@ def _await_work() -> None:
         pause = min(2 * pause, 0.02)
 
 
+def _failure() -> Optional[BaseException]:
+    """The exception by which the program ends. Others may be kept there: that of an interactive program which went on, or
+    one that a library has printed."""
+    trace = getattr(sys, "last_traceback", None)
+    if trace is None or hasattr(sys, "ps1"):
+        return None
+    module = trace.tb_frame.f_globals.get("__name__")
+    is_program = module == "runpy" or (module == "__main__" and trace.tb_frame.f_code.co_name == "<module>")
+    return sys.last_value if is_program else None
+
+
 @_BEFORE_LEAVING
 def _before_leaving(why, room):
     # JAX finalizes MPI when a program ends, while its work may still be queued: other processes wait for their share of it.
     try:
-        failure = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+        failure = _failure()
         if failure is None:
             _await_work()
             return 0
