@@ -8,6 +8,9 @@
 namespace annulus_mpi {
 namespace {
 
+// An aborted call returns within a few of them.
+constexpr std::chrono::seconds kAbortTakes{20};
+
 struct Member {
   int32_t process;
   int32_t key;
@@ -20,17 +23,36 @@ Communicator::Communicator(annulus_comm_t* comm, int rank, std::vector<int> memb
 
 Communicator::Communicator(std::string failure) : failure_(std::move(failure)) {}
 
-Communicator::~Communicator() { Leave(); }
+Communicator::~Communicator() { Leave(OfOneMinute()); }
 
-void Communicator::Leave() {
-  const std::unique_lock lock(mutex_);
-  if (comm_ == nullptr) return;
-  annulus_comm_destroy(std::exchange(comm_, nullptr));
-  failure_ = "the communicator was freed, or MPI finalized";
+Communicator::Patience Communicator::OfOneMinute() {
+  return {std::chrono::steady_clock::now() + std::chrono::minutes(1),
+          "its communicator was freed, and a call that was under way did not end within a minute"};
 }
 
-Communicator::Use::Use(const Communicator& communicator) : communicator_(communicator), lock_(communicator.mutex_) {
-  Require(communicator.comm_ != nullptr, kERR_COMM, communicator.failure_);
+void Communicator::Leave(const Patience& patience) {
+  std::unique_lock lock(mutex_);
+  if (comm_ == nullptr || leaving_) return;
+  leaving_ = true;
+  failure_ = "the communicator was freed, or MPI finalized";
+  const auto is_unused = [this] { return uses_ == 0; };
+  if (!patience.until.has_value() || !unused_.wait_until(lock, *patience.until, is_unused)) {
+    annulus_comm_abort(comm_, patience.why.c_str());
+    // What is in use is not freed, ever: better lost than freed under a call.
+    if (!unused_.wait_for(lock, kAbortTakes, is_unused)) return;
+  }
+  annulus_comm_destroy(std::exchange(comm_, nullptr));
+}
+
+Communicator::Use::Use(const Communicator& communicator) : communicator_(communicator) {
+  const std::lock_guard lock(communicator.mutex_);
+  Require(communicator.comm_ != nullptr && !communicator.leaving_, kERR_COMM, communicator.failure_);
+  ++communicator.uses_;
+}
+
+Communicator::Use::~Use() {
+  const std::lock_guard lock(communicator_.mutex_);
+  if (--communicator_.uses_ == 0) communicator_.unused_.notify_all();
 }
 
 void Communicator::Check(annulus_status_t status) const {

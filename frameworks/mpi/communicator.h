@@ -5,9 +5,11 @@
 
 #include <annulus.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +29,13 @@ class Communicator {
   class Use {
    public:
     explicit Use(const Communicator& communicator);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
     annulus_comm_t* get() const { return communicator_.comm_; }
 
    private:
     const Communicator& communicator_;
-    const std::shared_lock<std::shared_mutex> lock_;
   };
 
   int rank() const { return rank_; }
@@ -47,13 +51,24 @@ class Communicator {
   // be 0 to n - 1; all ranks of one that is refused throw.
   std::shared_ptr<Communicator> Split(int colour, int key) const;
 
-  // Waits for calls under way, and leaves.
-  void Leave();
+  // How long calls under way may go on, and why those that do are aborted then. Without a time, all that the
+  // communicator's ranks have to do with each other ends at once, also what they have not begun yet.
+  struct Patience {
+    std::optional<std::chrono::steady_clock::time_point> until;
+    std::string why;
+  };
+  static Patience OfOneMinute();
+
+  // Refuses further calls, waits for those under way, and leaves. Whoever comes second does nothing.
+  void Leave(const Patience& patience);
 
  private:
   mutable std::mutex splits_;  // Held while one forms, which takes several calls of Annulus.
-  mutable std::shared_mutex mutex_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable unused_;
+  mutable int uses_ = 0;
   annulus_comm_t* comm_ = nullptr;
+  bool leaving_ = false;
   const int rank_ = 0;
   const std::vector<int> members_;
   std::string failure_;

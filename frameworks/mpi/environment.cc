@@ -200,8 +200,10 @@ ANNULUS_MPI_EXPORT int MPIABI_Errhandler_free(Handle* handler) {
 // -- Communicators
 // --------------------------------------------------------------------------------------------------------
 
+// A communicator that failed gives no rank, not even 0: XLA, which ignores how this ended, copies a permutation's own
+// part without a call of MPI.
 ANNULUS_MPI_EXPORT int MPIABI_Comm_rank(Handle comm, int* rank) {
-  *rank = 0;
+  *rank = -1;
   return Guarded("MPI_Comm_rank", [&] {
     const std::shared_ptr<Communicator> communicator = Job::Own().CommunicatorOf(comm);
     communicator->RequireUsable();
@@ -223,7 +225,8 @@ ANNULUS_MPI_EXPORT int MPIABI_Comm_split(Handle comm, int colour, int key, Handl
 }
 
 ANNULUS_MPI_EXPORT int MPIABI_Comm_dup(Handle comm, Handle* newcomm) {
-  int rank = 0;
+  *newcomm = kCOMM_NULL;
+  int rank = -1;
   const int code = MPIABI_Comm_rank(comm, &rank);
   return code == kSUCCESS ? Form("MPI_Comm_dup", comm, newcomm, 0, rank) : code;
 }

@@ -4,7 +4,9 @@
 
 #include <annulus.h>
 
+#include <climits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,11 +102,20 @@ bool Finish(Handle* handle, int64_t timeout_ms, Status* status) {
     return true;
   }
   const Request request = Job::Own().RequestOf(*handle);
-  const Communicator::Use use(*request.communicator);
+  const auto forget = [&] {
+    Job::Own().Forget(*handle);
+    *handle = kREQUEST_NULL;
+  };
+  std::optional<Communicator::Use> use;
+  try {
+    use.emplace(*request.communicator);
+  } catch (const Error&) {  // It leaves meanwhile, with its requests.
+    forget();
+    throw;
+  }
   const annulus_status_t outcome = annulus_request_wait(request.request, timeout_ms);
   if (outcome == ANNULUS_IN_PROGRESS) return false;
-  Job::Own().Forget(*handle);
-  *handle = kREQUEST_NULL;
+  forget();
   const auto free = [](annulus_request_t* done) { annulus_request_free(done); };
   const std::unique_ptr<annulus_request_t, decltype(free)> owner(request.request, free);
   request.communicator->Check(outcome);
@@ -181,7 +192,18 @@ ANNULUS_MPI_EXPORT int MPIABI_Wait(Handle* request, Status* status) {
 ANNULUS_MPI_EXPORT int MPIABI_Waitall(int count, Handle* requests, Status* statuses) {
   return Guarded("MPI_Waitall", [&] {
     Require(count >= 0, kERR_COUNT, "the count is " + std::to_string(count));
-    for (int i = 0; i < count; ++i) Finish(&requests[i], -1, statuses == nullptr ? nullptr : &statuses[i]);
+    // All are waited for, also after a failure, so that no buffer is in use afterwards. The first failure is told.
+    std::optional<Error> first;
+    for (int i = 0; i < count; ++i) {
+      Status* const status = statuses == nullptr ? nullptr : &statuses[i];
+      try {
+        Finish(&requests[i], -1, status);
+      } catch (const Error& error) {
+        if (status != nullptr) status->error = error.error_class();
+        if (!first.has_value()) first.emplace(error);
+      }
+    }
+    if (first.has_value()) throw Error(*first);
   });
 }
 
@@ -196,8 +218,9 @@ ANNULUS_MPI_EXPORT int MPIABI_Request_free(Handle* request) {
 ANNULUS_MPI_EXPORT int MPIABI_Get_count(const Status* status, Handle datatype, int* count) {
   return Guarded("MPI_Get_count", [&] {
     const size_t element = annulus_type_bytes(TypeOf(datatype));
-    *count =
-        static_cast<int>(status->bytes % element == 0 ? static_cast<intptr_t>(status->bytes / element) : kUNDEFINED);
+    const size_t elements = status->bytes / element;
+    const bool is_count = status->bytes % element == 0 && elements <= INT_MAX;
+    *count = static_cast<int>(is_count ? static_cast<intptr_t>(elements) : kUNDEFINED);
   });
 }
 

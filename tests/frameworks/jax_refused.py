@@ -1,4 +1,4 @@
-"""What pyannulus.jax refuses: jax_refused.py FOLDER late | alone | devices COUNT [PORT]. Prints the error, which jax_test.py knows, or
+"""What pyannulus.jax refuses: jax_refused.py FOLDER late | alone | devices COUNT [PORT] | permute. Prints the error, which jax_test.py knows, or
 "no error" and a sum."""
 
 import os
@@ -34,11 +34,24 @@ def devices(count, world=""):
         jax.distributed.initialize(f"127.0.0.1:{world}", annulus_size(), annulus_rank())
     else:
         pyannulus.jax.initialize()
+    apply(lambda part: jax.lax.psum(part, "x"))
+
+
+def permute():
+    """From process 0 to 1, in a world that nobody could join: each process must not take itself for the sender."""
+    pyannulus.jax.initialize()
+    import jax
+    os.environ["ANNULUS_CHANNELS"] = "none"
+    apply(lambda part: jax.lax.ppermute(part, "x", [(0, 1)]))
+
+
+def apply(function):
+    import jax
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
     spec = jax.sharding.PartitionSpec("x")
     array = jax.make_array_from_callback((len(jax.devices()),), jax.sharding.NamedSharding(mesh, spec), lambda index: np.ones(1, np.float32))
-    total = jax.jit(jax.shard_map(lambda part: jax.lax.psum(part, "x"), mesh=mesh, in_specs=spec, out_specs=spec))
-    print("no error:", [part.data for part in jax.block_until_ready(total(array)).addressable_shards], flush=True)
+    applied = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec))
+    print("no error:", [part.data for part in jax.block_until_ready(applied(array)).addressable_shards], flush=True)
 
 
 def annulus_rank():
@@ -52,7 +65,7 @@ def annulus_size():
 def main():
     rank = annulus_rank()
     try:
-        {"late": late, "alone": alone, "devices": devices}[sys.argv[2]](*sys.argv[3:])
+        {"late": late, "alone": alone, "devices": devices, "permute": permute}[sys.argv[2]](*sys.argv[3:])
     except Exception as error:  # pylint: disable=broad-except
         print("error:", " ".join(str(error).split()), flush=True)
     suites.wait_for_others(sys.argv[1], rank, (0, 1))

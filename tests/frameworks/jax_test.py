@@ -57,6 +57,13 @@ def says(suite, name, expected, *arguments):
     suite.count(name, status == 0 and all(re.search(f"^{expected}", output, re.MULTILINE) for output in outputs), f"{status} {outputs}")
 
 
+def ends(suite, name, case, *expected):
+    """Rank by rank: a line that jax_ends.py prints; all end with status 0 but a rank whose line is None."""
+    outcomes = suite.ranks("jax_ends.py", len(expected), free_port(), case)
+    suite.count(name, all((status == 0) == (line is not None) and re.search(f"^{line or ''}", output, re.MULTILINE)
+                          for (status, output), line in zip(outcomes, expected)), outcomes)
+
+
 def keras_trains_alike(suite):
     """The same losses with 1, 2 and 4 processes."""
     losses = {}
@@ -91,6 +98,12 @@ def tests(suite):
     says(suite, "two devices are refused", "error: .*2 CPU devices", "devices", 2)
     says(suite, "two devices are refused without pyannulus.jax", "error: .*each process must have one device", "devices", 2, free_port())
     says(suite, "the library works without pyannulus.jax", r"no error: .*2\.", "devices", 1, free_port())
+    says(suite, "a failed world has no rank 0, which copies its own part", "error: .*ANNULUS_CHANNELS", "permute")
+    for case in ("kept", "dropped", "mesh"):
+        ends(suite, f"queued work is done before a process leaves: {case}", case, "result 1.0", "end", "end")
+    ends(suite, "an exception that ends a program is told to others", "raised", "error: .*rank 1.*its program ended by an exception, RuntimeError", None)
+    ends(suite, "Ctrl-C ends the wait for work at a program's end", "impatient", "error: .*rank 1.*wait for its work was interrupted", "end")
+    ends(suite, "Ctrl-C ends the meeting of the processes", "interrupted", "end", "interrupted")
     form_of_jax(suite, 2)
     form_of_jax(suite, 4)
     suite.on_two_hosts("JAX on two hosts", "jax_hosts.py")

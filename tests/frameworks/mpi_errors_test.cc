@@ -198,6 +198,16 @@ TEST(MpiErrorsTest, AWorldThatCannotBeJoinedSaysWhyAtEachUse) {
     Handle group = 0;
     ExpectError(mpi, mpi("Comm_split", kWorld, 0, 0, &group), kERR_COMM, "5");
     ExpectError(mpi, mpi("Barrier", group), kERR_COMM, "5");
+    // Nobody is rank 0, who would copy its own part of a permutation and ask MPI nothing.
+    for (const Handle comm : {kWorld, group}) {
+      int number = 0;
+      ExpectError(mpi, mpi("Comm_rank", comm, &number), kERR_COMM, "5");
+      EXPECT_EQ(number, -1);
+      ExpectError(mpi, mpi("Comm_size", comm, &number), kERR_COMM, "5");
+      EXPECT_EQ(number, 0);
+    }
+    ExpectError(mpi, mpi("Comm_dup", kWorld, &group), kERR_COMM, "5");
+    EXPECT_EQ(group, Handle{kCOMM_NULL});
   });
 }
 

@@ -84,11 +84,17 @@ class Suite:
 
 
 def wait_for_others(folder, rank, ranks):
-    """In a rank that has failed: waits until all of `ranks` are here, so that no error of theirs is that they lost this one."""
-    pathlib.Path(folder, f"done{rank}").touch()
+    """In a rank that has failed: waits until all of `ranks` are here, so that no error of theirs is that they lost this one. The first
+    of them, whose process may have a service for the others, then lets them go before it."""
     deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and not all(pathlib.Path(folder, f"done{each}").exists() for each in ranks):
-        time.sleep(0.05)
+
+    def meet(mark, awaited):
+        pathlib.Path(folder, f"{mark}{rank}").touch()
+        while time.monotonic() < deadline and not all(pathlib.Path(folder, f"{mark}{each}").exists() for each in awaited):
+            time.sleep(0.05)
+
+    meet("done", ranks)
+    meet("gone", ranks if rank == min(ranks) else [])
 
 
 def run(tests, what):
