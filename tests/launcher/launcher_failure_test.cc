@@ -140,6 +140,22 @@ TEST(LauncherFailure, RanksMayEndInTheirOwnWay) {
   EXPECT_EQ(run.LinesOf(1).back(), "saved");
 }
 
+// kill %1, scancel, the end of a session: the launcher, its supervisor and the ranks all get the signal.
+TEST(LauncherFailure, ASignalToTheWholeGroupLeavesRanksTheirTimeToo) {
+  for (const bool process_first : {false, true}) {  // As timeout(1) does.
+    LauncherRun::Setup setup = ShellRanks(
+        2, "trap \"trap '' TERM; sleep 0.6; echo saved; exit 0\" TERM; echo ready; while :; do sleep 0.02; done");
+    setup.own_group = true;
+    LauncherRun run(setup);
+    run.AwaitLines(2);
+    if (process_first) kill(run.pid(), SIGTERM);
+    kill(-run.pid(), SIGTERM);
+    EXPECT_EQ(run.Finish(), 128 + SIGTERM);
+    EXPECT_EQ(run.LinesOf(0).back(), "saved");
+    EXPECT_EQ(run.LinesOf(1).back(), "saved");
+  }
+}
+
 TEST(LauncherFailure, RanksThatIgnoreSigtermAreKilledAfterTheGraceTime) {
   LauncherRun run(ShellRanks(2, "trap '' TERM; echo ready; while :; do sleep 0.1; done"));
   run.AwaitLines(2);
@@ -152,7 +168,7 @@ TEST(LauncherFailure, RanksThatIgnoreSigtermAreKilledAfterTheGraceTime) {
 }
 
 TEST(LauncherFailure, SecondSignalKillsAtOnce) {
-  LauncherRun run(ShellRanks(2, "trap 'echo no' TERM; echo ready; while :; do sleep 0.02; done"));
+  LauncherRun run(ShellRanks(2, "trap 'sleep 0.3; echo no' TERM; echo ready; while :; do sleep 0.02; done"));
   run.AwaitLines(2);
   const Nanoseconds start = Now();
   kill(run.pid(), SIGTERM);
