@@ -179,6 +179,18 @@ TEST(LauncherFailure, SecondSignalKillsAtOnce) {
   ExpectNoOrphans();
 }
 
+// Neither a signal nor the end of the job's time has to wait for who reads the output.
+TEST(LauncherFailure, ATerminalThatDoesNotReadKeepsNobodyFromEndingTheJob) {
+  LauncherRun::Setup setup = ShellRanks(2, "exec yes a line >&2");
+  setup.terminal = true;
+  setup.run_time = 60 * kSecond;
+  LauncherRun run(setup);
+  run.AwaitStandstill();
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.AwaitExit(), 128 + SIGTERM);
+  ExpectNoOrphans();
+}
+
 TEST(LauncherFailure, StoppedRanksEndToo) {
   LauncherRun run(ShellRanks(2, "echo ready; if [ $ANNULUS_RANK = 0 ]; then kill -STOP $$; fi; exec sleep 1000"));
   run.AwaitLines(2);
@@ -225,6 +237,24 @@ TEST(LauncherFailure, TimeoutEndsAll) {
   EXPECT_GE(Now() - start, 900 * kMillisecond);
   EXPECT_EQ(run.err(), "annulus-run: the job ran longer than 1 s; ending all ranks\n");
   ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, OutputThatCannotBeWrittenIsNoSuccessAndNoFailureOfARank) {
+  LauncherRun::Setup setup = ShellRanks(2, "for i in 1 2 3; do echo $i; sleep 0.05; done; echo end >&2");
+  setup.output = "/dev/full";
+  LauncherRun run(setup);
+  EXPECT_EQ(run.Finish(), 125);
+  const std::string message = "annulus-run: cannot write standard output: No space left on device";
+  EXPECT_TRUE(run.err().starts_with(message)) << run.err();
+  EXPECT_EQ(run.err().rfind(message), 0u) << "said twice: " << run.err();
+  for (const char* line : {"[0] end\n", "[1] end\n"}) EXPECT_TRUE(Contains(run.err(), line)) << run.err();
+}
+
+TEST(LauncherFailure, AFailureOfARankCountsMoreThanLostOutput) {
+  LauncherRun::Setup setup = ShellRanks(1, "echo 1; exit 7");
+  setup.output = "/dev/full";
+  LauncherRun run(setup);
+  EXPECT_EQ(run.Finish(), 7);
 }
 
 TEST(LauncherFailure, LastWordsOfAFailedRankArrive) {
