@@ -17,6 +17,11 @@ bool SameTerminal(int one, int other) {
   return ioctl(one, TIOCGDEV, &devices[0]) == 0 && ioctl(other, TIOCGDEV, &devices[1]) == 0 && devices[0] == devices[1];
 }
 
+bool IsWritable(int fd) {
+  pollfd polled{fd, POLLOUT, 0};
+  return poll(&polled, 1, 0) > 0;
+}
+
 int OpenAgain(int fd, bool terminal) {
   constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   struct stat about;
@@ -62,9 +67,10 @@ void Sink::OnPolled(short events) {
 }
 
 void Sink::WriteSome() {
-  // A pipe that could not be opened again takes PIPE_BUF bytes without blocking when it polls writable.
+  // A pipe that could not be opened again takes PIPE_BUF bytes without blocking when it polls writable. The launcher's
+  // other stream may have taken its room since that was polled.
   const size_t bytes = std::min<size_t>(Pending(), PIPE_BUF);
-  if (bytes == 0) return;
+  if (bytes == 0 || (own_ < 0 && !IsWritable(fd_))) return;
   const ssize_t written = write(writer(), buffer_.data() + written_, bytes);
   if (written < 0) return OnError(errno);
   refusals_ = 0;

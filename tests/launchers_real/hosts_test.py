@@ -137,6 +137,16 @@ class Success(Hosts):
         self.expect(job, 0)
         self.assertEqual(job.out, "no newline")
 
+    def test_no_connection_is_left_for_others_to_share(self):
+        shared = f"{lab.FOLDER}/shared"
+        with open(f"{lab.FOLDER}/ssh_config", encoding="utf-8") as file, open(f"{shared}.config", "w", encoding="utf-8") as config:
+            config.write(f"{file.read()}  ControlMaster auto\n  ControlPath {shared}-%n\n  ControlPersist 60\n")
+        job = lab.Program([LAUNCHER, "--ssh", f"ssh -F {shared}.config", "-x", MARK, "-H", "host2", *WAIT])
+        job.await_lines(1)
+        self.assertFalse(os.path.exists(f"{shared}-host2"))
+        job.process.send_signal(signal.SIGTERM)
+        self.expect(job, 128 + signal.SIGTERM, "stopped by signal 15")
+
     def test_key_is_on_no_command_line(self):
         job = self.start(*TWO_BY_TWO, "sh", "-c", "echo $ANNULUS_JOB_KEY; exec sleep 1000")
         job.await_lines(4)
