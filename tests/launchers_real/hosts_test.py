@@ -189,13 +189,14 @@ class Failures(Hosts):
             self.expect(job, 128 + number, rf"^annulus-run: stopped by signal {number} ", seconds=3)
 
     def test_interrupt_of_the_whole_group_leaves_ranks_their_time(self):
-        job = self.start(*TWO_BY_TWO, "sh", "-c",
-                         "trap 'sleep 0.6; echo saved; exit 0' TERM; echo $$; while :; do sleep 0.02; done")
-        job.await_lines(4)
-        os.killpg(job.process.pid, signal.SIGTERM)
-        self.expect(job, 128 + signal.SIGTERM, "stopped by signal 15")
-        for rank in range(4):
-            self.assertEqual(job.lines_of(rank)[1:], ["saved"])
+        for _ in range(3):  # The kernel often makes one of the signals to a process that has not looked yet.
+            job = self.start(*TWO_BY_TWO, "sh", "-c",
+                             "trap 'sleep 0.6; echo saved; exit 0' TERM; echo $$; while :; do sleep 0.02; done")
+            job.await_lines(4)
+            os.killpg(job.process.pid, signal.SIGTERM)
+            self.expect(job, 128 + signal.SIGTERM, "stopped by signal 15")
+            for rank in range(4):
+                self.assertEqual(job.lines_of(rank)[1:], ["saved"])
 
     def test_second_interrupt_kills(self):
         job = self.start(*TWO_BY_TWO, "sh", "-c", "trap 'sleep 0.3; echo no' TERM; echo $$; while :; do sleep 0.02; done")
