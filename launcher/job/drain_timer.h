@@ -16,6 +16,8 @@ class DrainTimer {
   void Begin() {
     if (hurried_ && deadline_ == kNoDeadline) deadline_ = DeadlineAfter(kDrainTime);
   }
+  // Wait for once more as long: output is still on its way.
+  void Restart() { deadline_ = DeadlineAfter(kDrainTime); }
   // Wait no longer.
   void Stop() { deadline_ = Now(); }
 

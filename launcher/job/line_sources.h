@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,9 +28,20 @@ class LineSources {
   void AddPolled(std::vector<pollfd>* polled) const {
     for (const auto& source : sources_) polled->push_back({source->target()->full() ? -1 : source->fd(), POLLIN, 0});
   }
+  // A stream whose target has become full waits for the next round, which begins with the first of those that waited:
+  // otherwise the streams of the first ranks could fill the target in every round.
   void OnPolled(const pollfd* polled) {
-    for (const auto& source : sources_) {
-      if ((polled++)->revents != 0) source->ReadSome();
+    const size_t first = next_;
+    bool waits = false;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      const size_t index = (first + i) % sources_.size();
+      if (polled[index].revents == 0) continue;
+      if (!sources_[index]->target()->full()) {
+        sources_[index]->ReadSome();
+      } else if (!waits) {
+        waits = true;
+        next_ = index;
+      }
     }
   }
 
@@ -52,6 +64,7 @@ class LineSources {
 
  private:
   std::vector<std::unique_ptr<LineSource>> sources_;
+  size_t next_ = 0;  // Index of the stream that is read first.
 };
 
 }  // namespace annulus

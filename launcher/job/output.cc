@@ -1,6 +1,5 @@
 #include "launcher/job/output.h"
 
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,42 +12,6 @@ void LineTarget::AddLine(std::string_view prefix, std::string_view text) {
   AddBytes(prefix);
   AddBytes(text);
   AddBytes("\n");
-}
-
-void Sink::AddBytes(std::string_view bytes) {
-  if (!broken_) buffer_.append(bytes);
-}
-
-void Sink::OnPolled(short events) {
-  if ((events & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
-    Break();
-  } else if ((events & POLLOUT) != 0) {
-    WriteSome();
-  }
-}
-
-void Sink::WriteSome() {
-  // A pipe that polls writable takes PIPE_BUF bytes without blocking. O_NONBLOCK would affect everybody who shares the
-  // open file, such as the shell.
-  const size_t bytes = std::min<size_t>(Pending(), PIPE_BUF);
-  if (bytes == 0) return;
-  const ssize_t written = write(fd_, buffer_.data() + written_, bytes);
-  if (written < 0) {
-    if (errno != EINTR && errno != EAGAIN) Break();
-    return;
-  }
-  written_ += static_cast<size_t>(written);
-  // Moving the rest to the front costs at most as much as has been written.
-  if (written_ * 2 >= buffer_.size()) {
-    buffer_.erase(0, written_);
-    written_ = 0;
-  }
-}
-
-void Sink::Break() {
-  broken_ = true;
-  buffer_.clear();
-  written_ = 0;
 }
 
 bool LineSource::ReadSome() {

@@ -1,13 +1,11 @@
 // Output: copies the ranks' output to the launcher's own, line by line.
 //
-// A LineSource reads one rank's stream and passes whole lines to a LineTarget: a Sink, which is one of the launcher's
-// two streams, or a stream to another host. A line may contain any bytes. When the target is full its sources are not
-// read, so a slow reader slows the ranks down and nothing is lost.
+// A LineSource reads one rank's stream and passes whole lines to a LineTarget: a Sink (sink.h), which is one of the
+// launcher's two streams, or a stream to another host. A line may contain any bytes. When the target is full its
+// sources are not read, so a slow reader slows the ranks down and nothing is lost.
 //
 // Threads: one.
 #pragma once
-
-#include <poll.h>
 
 #include <cstddef>
 #include <optional>
@@ -28,34 +26,6 @@ class LineTarget {
 
   // Queues prefix, text and a newline.
   void AddLine(std::string_view prefix, std::string_view text);
-};
-
-class Sink : public LineTarget {
- public:
-  explicit Sink(int fd) : fd_(fd) {}
-
-  int fd() const { return fd_; }
-  bool full() const override { return Pending() >= kFullBytes; }
-  bool empty() const { return Pending() == 0; }
-  bool broken() const override { return broken_; }
-  void AddBytes(std::string_view bytes) override;
-
-  // The entry for poll. It is polled even with nothing to write, to learn that the reader has gone.
-  pollfd Polled() const { return {broken_ ? -1 : fd_, static_cast<short>(empty() ? 0 : POLLOUT), 0}; }
-  // Handles the result of poll: writes a part, which does not block, or notes that nobody reads.
-  void OnPolled(short events);
-
- private:
-  static constexpr size_t kFullBytes = 1 << 20;
-
-  void WriteSome();
-  void Break();
-  size_t Pending() const { return buffer_.size() - written_; }
-
-  const int fd_;
-  bool broken_ = false;
-  std::string buffer_;
-  size_t written_ = 0;  // Bytes of buffer_ that have been written.
 };
 
 class LineSource {

@@ -24,7 +24,8 @@ bool IsIgnored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Blocks SIGCHLD, SIGPIPE and the signals that end the job, except those that our caller had ignored (nohup, "&").
+// Blocks SIGCHLD, SIGPIPE, SIGXFSZ (writes then fail with EFBIG) and the signals that end the job, except those that
+// our caller had ignored (nohup, "&").
 void BlockSignals(GuardedContext* context) {
   signal(SIGCHLD, SIG_DFL);  // If it were ignored, exit statuses of children would be lost.
   sigemptyset(&context->caught);
@@ -35,28 +36,25 @@ void BlockSignals(GuardedContext* context) {
   }
   sigset_t blocked = context->caught;
   sigaddset(&blocked, SIGPIPE);
+  sigaddset(&blocked, SIGXFSZ);
   sigprocmask(SIG_BLOCK, &blocked, &context->original);
 }
 
-// Waits for the supervisor, and passes on the signals that are meant for the job.
+// Waits for the supervisor, and passes on the signals that are meant for the job. Returns the supervisor's wait status.
 int Guard(pid_t supervisor, const sigset_t& caught) {
   while (true) {
     siginfo_t info;
     const int signal = sigwaitinfo(&caught, &info);
     if (signal > 0 && signal != SIGCHLD) {
-      // Signals from the terminal (SI_KERNEL) reach the supervisor as well.
+      // Signals from the terminal (SI_KERNEL) reach the supervisor as well. Others may, too, when they are sent to the
+      // process group: the supervisor tells these by their sender (interrupt_filter.h).
       if (info.si_code != SI_KERNEL) kill(supervisor, signal);
       continue;
     }
     int status = 0;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-      if (pid != supervisor) continue;
-      if (WIFEXITED(status)) return WEXITSTATUS(status);
-      if (!WIFSIGNALED(status)) continue;
-      std::fprintf(stderr, "annulus-run: the supervisor (pid %d) was killed by signal %d (%s); killing all ranks\n",
-                   pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
-      return 128 + WTERMSIG(status);
+      if (pid == supervisor && (WIFEXITED(status) || WIFSIGNALED(status))) return status;
     }
   }
 }
@@ -81,8 +79,14 @@ int RunGuarded(const std::function<int(const GuardedContext&)>& supervise) {
     std::exit(supervise(context));
   }
   const int status = Guard(supervisor, context.caught);
-  if (!KillDescendants(kKillTimeoutMs)) std::fprintf(stderr, "annulus-run: some processes cannot be killed\n");
-  return status;
+  // First this, as the messages may have to wait for a reader.
+  const bool killed = KillDescendants(kKillTimeoutMs);
+  if (WIFSIGNALED(status)) {
+    std::fprintf(stderr, "annulus-run: the supervisor (pid %d) was killed by signal %d (%s); all ranks are killed\n",
+                 supervisor, WTERMSIG(status), strsignal(WTERMSIG(status)));
+  }
+  if (!killed) std::fprintf(stderr, "annulus-run: some processes cannot be killed\n");
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 }  // namespace annulus

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace annulus {
 
 SignalQueue::~SignalQueue() {
@@ -15,6 +17,7 @@ SignalQueue::~SignalQueue() {
 }
 
 bool SignalQueue::Open(const GuardedContext& context) {
+  guardian_ = context.guardian;
   fd_ = signalfd(-1, &context.caught, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd_ < 0) std::fprintf(stderr, "annulus-run: cannot watch signals: %s\n", std::strerror(errno));
   return fd_ >= 0;
@@ -23,7 +26,12 @@ bool SignalQueue::Open(const GuardedContext& context) {
 int SignalQueue::Next() {
   signalfd_siginfo info;
   while (read(fd_, &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo != SIGCHLD) return static_cast<int>(info.ssi_signo);
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    // The guardian's death is no request.
+    if (signal == SIGRTMIN) return signal;
+    const bool forwarded = info.ssi_code == SI_USER && static_cast<pid_t>(info.ssi_pid) == guardian_;
+    if (filter_.IsNew(signal, forwarded, Now())) return signal;
   }
   return 0;
 }

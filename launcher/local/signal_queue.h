@@ -3,7 +3,10 @@
 // Threads: one.
 #pragma once
 
+#include <sys/types.h>
+
 #include "launcher/local/guardian.h"
+#include "launcher/local/interrupt_filter.h"
 
 namespace annulus {
 
@@ -20,12 +23,14 @@ class SignalQueue {
   // Readable when a signal has come.
   int fd() const { return fd_; }
 
-  // Removes and returns the next signal that ends a job; 0 when there is none. Leaves out SIGCHLD: whoever reads
-  // signals looks for ended processes anyway.
+  // Removes and returns the next signal that ends a job; 0 when there is none. Leaves out SIGCHLD, as whoever reads
+  // signals looks for ended processes anyway, and what belongs to a request that has been returned already.
   int Next();
 
  private:
   int fd_ = -1;
+  pid_t guardian_ = -1;
+  InterruptFilter filter_;
 };
 
 }  // namespace annulus

@@ -34,7 +34,7 @@ int Supervisor::Run() {
     PollOnce();
     Advance();
   }
-  return exit_status_;
+  return console_.ExitStatus(exit_status_);
 }
 
 void Supervisor::StartRanks() {
@@ -88,7 +88,7 @@ void Supervisor::PollOnce() {
 }
 
 int Supervisor::PollTimeoutMs() const {
-  Deadline next = std::min({ranks_.deadline(), drain_.deadline(), watch_.next()});
+  Deadline next = std::min({ranks_.deadline(), drain_.deadline(), watch_.next(), console_.deadline()});
   if (Judges()) {
     next = std::min(next, judgement_.deadline());
   } else if (!ranks_.ending() && !ranks_.all_gone()) {
@@ -131,6 +131,7 @@ void Supervisor::Reap() {
 }
 
 void Supervisor::Advance() {
+  if (const std::string trouble = console_.TakeTrouble(); !trouble.empty()) Say(trouble);
   sources_.CloseOrphaned();
   watch_.Advance();
   if (!ranks_.ending()) AdvanceRunning();

@@ -102,17 +102,29 @@ void Agent::Advance() {
   sources_.CloseOrphaned();
   ranks_.Advance();
   Reap();  // After the last rank, no other event shows that nobody is left.
-  if (ranks_.all_gone()) sources_.Drain();
-  out_.Flush();
-  err_.Flush();
-  if (ranks_.ending() && ranks_.all_gone() && sources_.all_closed() && !said_gone_) {
-    pipe_.Send(AgentMessageKind::kGone);
-    said_gone_ = true;
-  }
+  bool flushed;
+  do {
+    if (ranks_.all_gone()) sources_.Drain();
+    flushed = out_.Flush();
+    flushed = err_.Flush() || flushed;
+  } while (flushed && ranks_.all_gone());  // No event would show that there is more.
+  ReportEnd();
   pipe_.WriteSome();
 }
 
-bool Agent::Finished() const { return said_gone_ && (pipe_.unsent() == 0 || pipe_.out_fd() < 0); }
+void Agent::ReportEnd() {
+  if (!ranks_.ending() || !ranks_.all_gone()) return;
+  if (said_ == Said::kNothing) {
+    pipe_.Send(AgentMessageKind::kRanksGone);
+    said_ = Said::kRanksGone;
+  }
+  // Output may still wait for credit, for as long as a reader takes.
+  if (said_ == Said::kGone || !sources_.all_closed()) return;
+  pipe_.Send(AgentMessageKind::kGone);
+  said_ = Said::kGone;
+}
+
+bool Agent::Finished() const { return said_ == Said::kGone && (pipe_.unsent() == 0 || pipe_.out_fd() < 0); }
 
 void Agent::LoseHead() {
   pipe_.Close();
@@ -218,7 +230,7 @@ void Agent::Grant(const std::string& content) {
   ByteReader reader(content);
   const int64_t stream = reader.I64();
   const int64_t bytes = reader.I64();
-  if (!reader.done() || bytes < 0 || bytes > AgentOutput::kWindowBytes * 2) return LoseHead();
+  if (!reader.done() || bytes < 0 || bytes > AgentOutput::kWindowBytes) return LoseHead();
   (stream == kOutStream ? out_ : err_).Grant(bytes);
 }
 

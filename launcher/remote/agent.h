@@ -34,15 +34,20 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Serves until all ranks are gone and that has been reported, or cannot be reported. Returns the exit status.
+  // Serves until all ranks are gone, and that and all their output has been reported, or cannot be reported. Returns
+  // the exit status.
   int Run();
 
  private:
+  // What it has reported of the end.
+  enum class Said { kNothing, kRanksGone, kGone };
+
   void PollOnce();
   Deadline NextDeadline() const;
   void OnSignals();
   void Reap();
   void Advance();
+  void ReportEnd();
 
   void OnMessage(const AgentMessage& message);
   void Configure(const std::string& content);
@@ -71,7 +76,7 @@ class Agent {
   ReservedPort port_;
   PortHandout handout_;
   std::optional<int> first_rank_;  // None until the start order has come.
-  bool said_gone_ = false;
+  Said said_ = Said::kNothing;
   Liveness liveness_;
 };
 

@@ -23,9 +23,10 @@ std::vector<std::string> AgentCommand(const RunArguments& arguments, const Place
   const std::string own_path = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (placement.here) return {own_path, kAgentWord};
   std::vector<std::string> command = arguments.ssh;
-  // Nobody could answer a question of ssh, so it must not ask for a password or about the host's key.
+  // Nobody could answer a question of ssh, so it must not ask for a password or about the host's key. And it must not
+  // start a process for other connections to share: that would end with the job, and so would they.
   if (std::filesystem::path(command.front()).filename() == "ssh")
-    command.insert(command.end(), {"-o", "BatchMode=yes"});
+    command.insert(command.end(), {"-o", "BatchMode=yes", "-o", "ControlMaster=no"});
   command.push_back(placement.host);
   const std::string& path = arguments.remote_path.empty() ? own_path : arguments.remote_path;
   command.push_back("exec " + ShellQuoted(path) + " " + kAgentWord);

@@ -1,11 +1,13 @@
 // AgentOutput: one stream of all ranks of an agent's host, sent to annulus-run in messages of whole lines.
 //
-// It sends no more than it has credit for. So a slow reader at the other end slows the ranks down, and everything else
-// on the pipe waits for at most that much output.
+// It is full when it holds as much as it has credit for, and may then go beyond that by what one stream adds at once.
+// So a slow reader at the other end slows the ranks down, and everything else on the pipe waits for little more output
+// than the credit.
 //
 // Threads: one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,11 +24,12 @@ constexpr int kErrStream = 2;
 
 class AgentOutput : public LineTarget {
  public:
-  static constexpr int64_t kWindowBytes = 1 << 20;  // The initial credit.
+  // The initial credit, and the most that is granted at once.
+  static constexpr int64_t kWindowBytes = 1 << 20;
 
   AgentOutput(int stream, AgentPipe* pipe) : stream_(stream), pipe_(pipe) {}
 
-  bool full() const override { return credit_ <= 0 || static_cast<int64_t>(buffer_.size()) >= kMessageBytes; }
+  bool full() const override { return static_cast<int64_t>(buffer_.size()) >= std::min(credit_, kMessageBytes); }
   bool broken() const override { return broken_; }
   bool empty() const { return buffer_.empty(); }
   void AddBytes(std::string_view bytes) override {
@@ -39,12 +42,13 @@ class AgentOutput : public LineTarget {
     buffer_.clear();
   }
 
-  // Passes the gathered lines to the pipe. Call it after each round of reading.
-  void Flush() {
-    if (buffer_.empty()) return;
+  // Passes the gathered lines to the pipe. Call it after each round of reading. Returns whether there were any.
+  bool Flush() {
+    if (buffer_.empty()) return false;
     pipe_->Send(AgentMessageKind::kOutput, ByteWriter().I64(stream_).LongText(buffer_).bytes());
     credit_ -= static_cast<int64_t>(buffer_.size());
     buffer_.clear();
+    return true;
   }
 
  private:

@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 constexpr std::string_view kAgentGreeting = "annulus-run agent ";
-constexpr std::string_view kVersion = "3";
+constexpr std::string_view kVersion = "4";
 constexpr size_t kMaxNoise = 256 * 1024;         // Output of login scripts.
 constexpr size_t kHeadBytes = 5;                 // Kind and length.
 constexpr size_t kMaxContent = 8 * 1024 * 1024;  // Linux allows 2 MiB of arguments and environment to a program.

@@ -38,7 +38,8 @@ enum class AgentMessageKind : uint8_t {
   kInputTaken,  // the next bytes may be sent
   kRankEnded,   // rank, wait status from waitpid, Failure::blames
   kNotice,      // text
-  kGone,        // all ranks are gone; the last message
+  kRanksGone,   // all ranks and what they started are gone; their output may still follow
+  kGone,        // all output has been sent, too; the last message
 };
 constexpr AgentMessageKind kLastAgentMessageKind = AgentMessageKind::kGone;
 

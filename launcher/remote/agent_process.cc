@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <sstream>
 #include <utility>
 
@@ -46,6 +47,7 @@ std::vector<std::string> AgentProcess::Words::TakeLines() {
 Status AgentProcess::Start(ChildProgram program, int* output, int* input) {
   int pipe[2];
   if (pipe2(pipe, O_CLOEXEC) != 0) return Status::System("cannot make a pipe", errno);
+  name_ = std::filesystem::path(program.command.front()).filename().string();
   program.input_fd = pipe[0];
   program.capture = true;
   program.own_session = true;
@@ -87,10 +89,14 @@ void AgentProcess::AwaitExit() {
 
 std::string AgentProcess::DescribeEnd() const {
   if (!exit_) return "";
+  const std::string how = WIFSIGNALED(*exit_) ? " was killed by signal " + std::to_string(WTERMSIG(*exit_))
+                                              : " exited with status " + std::to_string(WEXITSTATUS(*exit_));
+  return " (" + name_ + how + ")" + LastLine(": ");
+}
+
+std::string AgentProcess::LastLine(const std::string& before, const std::string& after) const {
   const std::string last = words_.Last();
-  const std::string words = last.empty() ? "" : ": " + last;
-  if (WIFSIGNALED(*exit_)) return " (ssh was killed by signal " + std::to_string(WTERMSIG(*exit_)) + ")" + words;
-  return " (ssh exited with status " + std::to_string(WEXITSTATUS(*exit_)) + ")" + words;
+  return last.empty() ? "" : before + last + after;
 }
 
 }  // namespace annulus

@@ -43,9 +43,12 @@ class AgentProcess {
   void AwaitExit();
   Deadline deadline() const { return exit_deadline_; }
 
+  // The name of its program, for messages.
+  const std::string& name() const { return name_; }
   // How it ended and its last line of standard error; "" while it runs.
   std::string DescribeEnd() const;
-  std::string LastLine() const { return words_.Last(); }
+  // Its last line of standard error between `before` and `after`; "" when there is none.
+  std::string LastLine(const std::string& before, const std::string& after = "") const;
   // The whole lines of standard error since the last call.
   std::vector<std::string> TakeLines() { return words_.TakeLines(); }
 
@@ -64,6 +67,7 @@ class AgentProcess {
     std::string text_;
   };
 
+  std::string name_;
   pid_t pid_ = -1;
   std::optional<int> exit_;
   Words words_;

@@ -38,8 +38,9 @@ int Coordinator::Run() {
     PollOnce();
     AdvanceLinks();
     AdvancePhase();
+    if (const std::string trouble = console_.TakeTrouble(); !trouble.empty()) Say(trouble);
   }
-  return exit_status_;
+  return console_.ExitStatus(exit_status_);
 }
 
 void Coordinator::OpenLinks() {
@@ -72,7 +73,7 @@ void Coordinator::PollOnce() {
 }
 
 Deadline Coordinator::NextDeadline() const {
-  Deadline next = std::min(phase_deadline_, drain_.deadline());
+  Deadline next = std::min({phase_deadline_, drain_.deadline(), console_.deadline()});
   if (phase_ == Phase::kJudging) next = std::min(next, judgement_.deadline());
   if (phase_ <= Phase::kRunning) next = std::min(next, job_deadline_);
   for (const auto& link : links_) next = std::min(next, link->deadline());
@@ -86,11 +87,15 @@ void Coordinator::OnSignals() {
 
 void Coordinator::Interrupt(int signal) {
   drain_.Hurry();
-  if (AllClosed()) {
-    drain_.Stop();  // Only output is left, and nobody reads it.
-  } else if (getppid() != context_.guardian) {
-    Say("annulus-run itself was killed; ending all ranks");
+  const bool orphaned = getppid() != context_.guardian;
+  const bool gone = phase_ >= Phase::kEnding && AllRanksGone();
+  if (orphaned) {
     for (const auto& link : links_) link->Cut();
+  }
+  if (gone) {
+    drain_.Stop();  // Only output is left, and nobody reads it.
+  } else if (orphaned) {
+    Say("annulus-run itself was killed; ending all ranks");
     BeginKilling();
   } else if (phase_ >= Phase::kEnding) {
     BeginKilling();  // The user asked twice.
@@ -140,6 +145,8 @@ void Coordinator::OnMessage(HostLink* link, const AgentMessage& message) {
       return input_.Want();
     case AgentMessageKind::kNotice:
       return Say(link->host() + ": " + message.content);
+    case AgentMessageKind::kRanksGone:
+      return link->set_ranks_gone();
     case AgentMessageKind::kGone:
       return link->set_gone();
     default:
@@ -267,10 +274,6 @@ void Coordinator::BeginKilling() {
 
 void Coordinator::AdvancePhase() {
   const Nanoseconds now = Now();
-  if (AllClosed()) {
-    drain_.Begin();
-    phase_deadline_ = kNoDeadline;
-  }
   if (phase_ <= Phase::kRunning && now >= job_deadline_) {
     GiveUp(kExitTimeout, "the job ran longer than " + std::to_string(arguments_.timeout_s) + " s; ending all ranks");
   } else if (phase_ == Phase::kRunning && CountRunning() == 0) {
@@ -278,18 +281,35 @@ void Coordinator::AdvancePhase() {
   } else if (phase_ == Phase::kJudging) {
     const auto is_running = [this](int rank) { return ranks_[rank].running; };
     if (judgement_.Due(CountRunning() > 0, is_running)) Judge();
-  } else if (phase_ >= Phase::kEnding && now >= phase_deadline_) {
-    for (const auto& link : links_) {
-      if (link->closed()) continue;
-      if (!link->gone()) Say(link->host() + ": did not say that all its processes have ended");
-      link->Cut();
-    }
-    phase_deadline_ = kNoDeadline;
+  } else if (phase_ >= Phase::kEnding) {
+    AdvanceEnd();
   }
+}
+
+void Coordinator::AdvanceEnd() {
+  if (!AllRanksGone() && Now() < phase_deadline_) return;
+  phase_deadline_ = kNoDeadline;
+  for (const auto& link : links_) {
+    if (link->ranks_gone()) continue;
+    Say(link->host() + ": did not say that all its processes have ended");
+    link->Cut();
+  }
+  // The rest of the output arrives when it can be written. Without an interrupt this has no deadline, as in a job on
+  // one host; links that break meanwhile are noticed as before.
+  drain_.Begin();
+  if (Now() < drain_.deadline() || AllClosed()) return;
+  if (console_.full()) {
+    for (const auto& link : links_) link->Cut();
+  }
+  drain_.Restart();
 }
 
 bool Coordinator::AllClosed() const {
   return std::ranges::all_of(links_, [](const auto& link) { return link->closed(); });
+}
+
+bool Coordinator::AllRanksGone() const {
+  return std::ranges::all_of(links_, [](const auto& link) { return link->ranks_gone(); });
 }
 
 bool Coordinator::Finished() const {

@@ -66,12 +66,14 @@ class Coordinator {
 
   void AdvanceLinks();
   void AdvancePhase();
+  void AdvanceEnd();
   void Fail(const Failure& failure);
   void Judge();
   void BeginEnding();
   void BeginKilling();
   // Ends the job with `status` for the reason in `text`, before or instead of any rank's failure.
   void GiveUp(int status, const std::string& text);
+  bool AllRanksGone() const;
   bool AllClosed() const;
   bool Finished() const;
   int CountRunning() const;
@@ -88,7 +90,7 @@ class Coordinator {
   Judgement judgement_;
   std::string rendezvous_host_;
   Phase phase_ = Phase::kConnecting;
-  Deadline phase_deadline_ = kNoDeadline;  // kEnding, kKilling.
+  Deadline phase_deadline_ = kNoDeadline;  // When ranks that are not gone count as lost; kEnding, kKilling.
   Deadline job_deadline_ = kNoDeadline;
   DrainTimer drain_;
   int exit_status_ = 0;

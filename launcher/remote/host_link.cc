@@ -75,13 +75,16 @@ void HostLink::GrantCredit(int stream, Relay* relay) {
     relay->dropped = true;
     Send(AgentMessageKind::kDropOutput, ByteWriter().I64(stream).bytes());
   }
-  if (relay->sink->full() || relay->owed < kCreditPortion) return;
-  Send(AgentMessageKind::kCredit, ByteWriter().I64(stream).I64(relay->owed).bytes());
-  relay->owed = 0;
+  if (relay->sink->full()) return;
+  while (relay->owed >= kCreditPortion) {
+    const int64_t granted = std::min(relay->owed, AgentOutput::kWindowBytes);
+    Send(AgentMessageKind::kCredit, ByteWriter().I64(stream).I64(granted).bytes());
+    relay->owed -= granted;
+  }
 }
 
 void HostLink::Advance() {
-  if (pipe_->in_fd() < 0) {
+  if (pipe_->in_fd() < 0 || gone_) {
     if (!process_.exit()) pipe_->CloseOut();
     return process_.AwaitExit();
   }
@@ -98,7 +101,7 @@ void HostLink::Advance() {
 }
 
 Deadline HostLink::deadline() const {
-  if (pipe_->in_fd() < 0 || silent_) return process_.deadline();
+  if (pipe_->in_fd() < 0 || gone_ || silent_) return process_.deadline();
   if (!ready()) return pipe_->last_heard() + kConnectTime;
   return liveness_.next(pipe_->last_heard());
 }
@@ -116,15 +119,18 @@ std::string HostLink::Trouble() const {
   const std::string seconds = std::to_string((ready() ? timeout_ : kConnectTime) / kSecond) + " s";
   if (silent_)
     return ready() ? "nothing was heard of it for " + seconds + "; the connection is taken for lost"
-                   : "no answer within " + seconds + " (" + process_.LastLine() + ")";
+                   : "no answer within " + seconds + process_.LastLine(" (", ")");
   if (nonsense_ || pipe_->state() == AgentPipe::State::kNonsense) return "what it sends is not annulus-run's";
   if (pipe_->state() == AgentPipe::State::kWrongVersion) return "annulus-run there is of another version than here";
   if (!closed()) return "";
-  if (ready()) return "the connection broke" + process_.DescribeEnd() + "; its ranks end there by themselves";
+  if (ready()) {
+    return "the connection broke" + process_.DescribeEnd() +
+           (ranks_gone_ ? "; the rest of its ranks' output is lost" : "; its ranks end there by themselves");
+  }
   const int status = WIFEXITED(*process_.exit()) ? WEXITSTATUS(*process_.exit()) : -1;
-  if (status == kExitHostLost) return "ssh failed: " + process_.LastLine();
+  if (status == kExitHostLost) return process_.name() + " failed" + process_.LastLine(": ");
   if (status == kExitNotFound || status == kExitCannotExecute) {
-    return "annulus-run cannot be run there: " + process_.LastLine() + " (--remote-path tells where it is)";
+    return "annulus-run cannot be run there" + process_.LastLine(": ") + " (--remote-path tells where it is)";
   }
   return "annulus-run does not answer there" + process_.DescribeEnd();
 }

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "launcher/job/hosts.h"
-#include "launcher/job/output.h"
+#include "launcher/job/sink.h"
 #include "launcher/local/child_process.h"
 #include "launcher/remote/agent_pipe.h"
 #include "launcher/remote/agent_process.h"
@@ -58,9 +58,12 @@ class HostLink {
   void OnAnswer(const std::string& ssh_connection) { ssh_connection_ = ssh_connection; }
   bool ready() const { return ssh_connection_.has_value(); }
   const std::string& ssh_connection() const { return *ssh_connection_; }
-  // The agent has said goodbye: all of its ranks are gone.
+  // The agent has said that no process is left of its ranks. Their output may still arrive.
+  void set_ranks_gone() { ranks_gone_ = true; }
+  // The agent has said goodbye: all output has arrived, too.
   void set_gone() { gone_ = true; }
-  bool gone() const { return gone_; }
+  // Whether nothing is to be expected of the ranks there: they are gone, or lost with their host.
+  bool ranks_gone() const { return ranks_gone_ || cut_ || closed(); }
   // The agent has sent a message that no agent sends.
   void set_nonsense() { nonsense_ = true; }
 
@@ -92,6 +95,7 @@ class HostLink {
   Relay out_;
   Relay err_;
   std::optional<std::string> ssh_connection_;  // None until the agent has answered.
+  bool ranks_gone_ = false;
   bool gone_ = false;
   bool cut_ = false;
   bool silent_ = false;

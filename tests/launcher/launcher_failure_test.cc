@@ -140,6 +140,22 @@ TEST(LauncherFailure, RanksMayEndInTheirOwnWay) {
   EXPECT_EQ(run.LinesOf(1).back(), "saved");
 }
 
+// kill %1, scancel, the end of a session: the launcher, its supervisor and the ranks all get the signal.
+TEST(LauncherFailure, ASignalToTheWholeGroupLeavesRanksTheirTimeToo) {
+  for (const bool process_first : {false, true}) {  // As timeout(1) does.
+    LauncherRun::Setup setup = ShellRanks(
+        2, "trap \"trap '' TERM; sleep 0.6; echo saved; exit 0\" TERM; echo ready; while :; do sleep 0.02; done");
+    setup.own_group = true;
+    LauncherRun run(setup);
+    run.AwaitLines(2);
+    if (process_first) kill(run.pid(), SIGTERM);
+    kill(-run.pid(), SIGTERM);
+    EXPECT_EQ(run.Finish(), 128 + SIGTERM);
+    EXPECT_EQ(run.LinesOf(0).back(), "saved");
+    EXPECT_EQ(run.LinesOf(1).back(), "saved");
+  }
+}
+
 TEST(LauncherFailure, RanksThatIgnoreSigtermAreKilledAfterTheGraceTime) {
   LauncherRun run(ShellRanks(2, "trap '' TERM; echo ready; while :; do sleep 0.1; done"));
   run.AwaitLines(2);
@@ -152,7 +168,7 @@ TEST(LauncherFailure, RanksThatIgnoreSigtermAreKilledAfterTheGraceTime) {
 }
 
 TEST(LauncherFailure, SecondSignalKillsAtOnce) {
-  LauncherRun run(ShellRanks(2, "trap 'echo no' TERM; echo ready; while :; do sleep 0.02; done"));
+  LauncherRun run(ShellRanks(2, "trap 'sleep 0.3; echo no' TERM; echo ready; while :; do sleep 0.02; done"));
   run.AwaitLines(2);
   const Nanoseconds start = Now();
   kill(run.pid(), SIGTERM);
@@ -160,6 +176,18 @@ TEST(LauncherFailure, SecondSignalKillsAtOnce) {
   kill(run.pid(), SIGTERM);
   EXPECT_EQ(run.Finish(), 128 + SIGTERM);
   EXPECT_LT(Now() - start, 2900 * kMillisecond);
+  ExpectNoOrphans();
+}
+
+// Neither a signal nor the end of the job's time has to wait for who reads the output.
+TEST(LauncherFailure, ATerminalThatDoesNotReadKeepsNobodyFromEndingTheJob) {
+  LauncherRun::Setup setup = ShellRanks(2, "exec yes a line >&2");
+  setup.terminal = true;
+  setup.run_time = 60 * kSecond;
+  LauncherRun run(setup);
+  run.AwaitStandstill();
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.AwaitExit(), 128 + SIGTERM);
   ExpectNoOrphans();
 }
 
@@ -209,6 +237,24 @@ TEST(LauncherFailure, TimeoutEndsAll) {
   EXPECT_GE(Now() - start, 900 * kMillisecond);
   EXPECT_EQ(run.err(), "annulus-run: the job ran longer than 1 s; ending all ranks\n");
   ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, OutputThatCannotBeWrittenIsNoSuccessAndNoFailureOfARank) {
+  LauncherRun::Setup setup = ShellRanks(2, "for i in 1 2 3; do echo $i; sleep 0.05; done; echo end >&2");
+  setup.output = "/dev/full";
+  LauncherRun run(setup);
+  EXPECT_EQ(run.Finish(), 125);
+  const std::string message = "annulus-run: cannot write standard output: No space left on device";
+  EXPECT_TRUE(run.err().starts_with(message)) << run.err();
+  EXPECT_EQ(run.err().rfind(message), 0u) << "said twice: " << run.err();
+  for (const char* line : {"[0] end\n", "[1] end\n"}) EXPECT_TRUE(Contains(run.err(), line)) << run.err();
+}
+
+TEST(LauncherFailure, AFailureOfARankCountsMoreThanLostOutput) {
+  LauncherRun::Setup setup = ShellRanks(1, "echo 1; exit 7");
+  setup.output = "/dev/full";
+  LauncherRun run(setup);
+  EXPECT_EQ(run.Finish(), 7);
 }
 
 TEST(LauncherFailure, LastWordsOfAFailedRankArrive) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr char kLauncher[] = "launcher/annulus-run";
 constexpr Nanoseconds kOrphanTime = 10 * kSecond;
+constexpr Nanoseconds kStandstillTime = kSecond;
 
 int MakeInput(const std::string& text) {
   int ends[2];
@@ -51,6 +53,8 @@ LauncherRun::LauncherRun(const Setup& setup) : deadline_(DeadlineAfter(setup.run
     ANNULUS_CHECK(pipe2(err, O_CLOEXEC) == 0);
   }
   const int input = MakeInput(setup.input);
+  const int output = setup.output.empty() ? -1 : open(setup.output.c_str(), O_WRONLY | O_CLOEXEC);
+  ANNULUS_CHECK(setup.output.empty() || output >= 0);
   std::vector<char*> arguments{const_cast<char*>(kLauncher)};
   for (const std::string& argument : setup.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
@@ -59,7 +63,7 @@ LauncherRun::LauncherRun(const Setup& setup) : deadline_(DeadlineAfter(setup.run
   if (pid_ == 0) {
     if (setup.own_group) setpgid(0, 0);
     dup2(input, STDIN_FILENO);
-    dup2(out[1], STDOUT_FILENO);
+    dup2(output >= 0 ? output : out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
     for (const std::string& variable : setup.variables) putenv(const_cast<char*>(variable.c_str()));
     execv(kLauncher, arguments.data());
@@ -68,6 +72,7 @@ LauncherRun::LauncherRun(const Setup& setup) : deadline_(DeadlineAfter(setup.run
   close(input);
   close(out[1]);
   close(err[1]);
+  if (output >= 0) close(output);
   out_fd_ = out[0];
   err_fd_ = err[0];
 }
@@ -116,9 +121,29 @@ void LauncherRun::AwaitError(const std::string& text, size_t begin) {
   EXPECT_NE(err_.find(text, begin), std::string::npos) << text << " is not in: " << err_;
 }
 
+void LauncherRun::AwaitStandstill() {
+  int before = -1;
+  Nanoseconds since = Now();
+  while (Now() < deadline_ && (before <= 0 || Now() < since + kStandstillTime)) {
+    int waiting = 0;
+    for (const int fd : {out_fd_, err_fd_}) {
+      int bytes = 0;
+      if (fd >= 0 && ioctl(fd, FIONREAD, &bytes) == 0) waiting += bytes;
+    }
+    if (waiting != before) since = Now();
+    before = waiting;
+    poll(nullptr, 0, 5);
+  }
+  EXPECT_GT(before, 0) << "the launcher has written nothing";
+}
+
 int LauncherRun::Finish() {
   while (ReadSome()) {
   }
+  return AwaitExit();
+}
+
+int LauncherRun::AwaitExit() {
   while (Now() < deadline_) {
     int status = 0;
     const pid_t pid = waitpid(pid_, &status, WNOHANG);

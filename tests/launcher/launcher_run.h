@@ -21,6 +21,7 @@ class LauncherRun {
     std::vector<std::string> arguments{};
     std::vector<std::string> variables{};  // "NAME=value", over the test's own.
     std::string input{};                   // What standard input holds.
+    std::string output{};                  // The file that standard output is; "": a pipe to the test.
     bool terminal = false;                 // Standard error is one.
     bool own_group = false;                // A process group of its own, as a shell gives each pipeline.
     Nanoseconds run_time = 150 * kSecond;  // After which the test fails; ranks that wait for each other may be slow.
@@ -40,9 +41,13 @@ class LauncherRun {
   // Reads until standard error holds `text`, from byte `begin` on; fails the test at the deadline.
   void AwaitError(const std::string& text, size_t begin = 0);
   void CloseOut();
+  // Waits, without reading, until what waits to be read has not grown for a while: the launcher's reader pauses.
+  void AwaitStandstill();
 
-  // Reads to the end and returns the exit status, 128 + signal for a signal, -1 when the deadline came first.
+  // Reads to the end and returns AwaitExit().
   int Finish();
+  // Returns the exit status, 128 + signal for a signal, -1 when the deadline came first. Reads nothing.
+  int AwaitExit();
 
   // Standard output's lines that start with "[rank] ", without it.
   std::vector<std::string> LinesOf(int rank) const;

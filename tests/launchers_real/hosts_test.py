@@ -137,6 +137,16 @@ class Success(Hosts):
         self.expect(job, 0)
         self.assertEqual(job.out, "no newline")
 
+    def test_no_connection_is_left_for_others_to_share(self):
+        shared = f"{lab.FOLDER}/shared"
+        with open(f"{lab.FOLDER}/ssh_config", encoding="utf-8") as file, open(f"{shared}.config", "w", encoding="utf-8") as config:
+            config.write(f"{file.read()}  ControlMaster auto\n  ControlPath {shared}-%n\n  ControlPersist 60\n")
+        job = lab.Program([LAUNCHER, "--ssh", f"ssh -F {shared}.config", "-x", MARK, "-H", "host2", *WAIT])
+        job.await_lines(1)
+        self.assertFalse(os.path.exists(f"{shared}-host2"))
+        job.process.send_signal(signal.SIGTERM)
+        self.expect(job, 128 + signal.SIGTERM, "stopped by signal 15")
+
     def test_key_is_on_no_command_line(self):
         job = self.start(*TWO_BY_TWO, "sh", "-c", "echo $ANNULUS_JOB_KEY; exec sleep 1000")
         job.await_lines(4)
@@ -178,8 +188,18 @@ class Failures(Hosts):
             os.killpg(job.process.pid, number)  # As the terminal does.
             self.expect(job, 128 + number, rf"^annulus-run: stopped by signal {number} ", seconds=3)
 
+    def test_interrupt_of_the_whole_group_leaves_ranks_their_time(self):
+        for _ in range(3):  # The kernel often makes one of the signals to a process that has not looked yet.
+            job = self.start(*TWO_BY_TWO, "sh", "-c",
+                             "trap 'sleep 0.6; echo saved; exit 0' TERM; echo $$; while :; do sleep 0.02; done")
+            job.await_lines(4)
+            os.killpg(job.process.pid, signal.SIGTERM)
+            self.expect(job, 128 + signal.SIGTERM, "stopped by signal 15")
+            for rank in range(4):
+                self.assertEqual(job.lines_of(rank)[1:], ["saved"])
+
     def test_second_interrupt_kills(self):
-        job = self.start(*TWO_BY_TWO, "sh", "-c", "trap 'echo no' TERM; echo $$; while :; do sleep 0.02; done")
+        job = self.start(*TWO_BY_TWO, "sh", "-c", "trap 'sleep 0.3; echo no' TERM; echo $$; while :; do sleep 0.02; done")
         job.await_lines(4)
         job.process.send_signal(signal.SIGINT)
         job.await_lines(8)
