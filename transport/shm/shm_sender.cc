@@ -276,6 +276,7 @@ void ShmSender::FailAll(Code code) {
   Withdraw();
   while (first_ != nullptr) Pop(code);
   unpublished_ = nullptr;
+  known_consumed_ = published() + 1;
 }
 
 }  // namespace annulus

@@ -117,7 +117,7 @@ class ShmSender {
   // As InPlace::Withdraw.
   void Withdraw();
 
-  // Completes everything queued with `code`, in order.
+  // Completes everything queued with `code`, in order. Nothing is published any more.
   void FailAll(Code code);
 
  private:
@@ -210,6 +210,7 @@ class ShmSender {
 
 inline bool ShmSender::HasRoom(ShmFault* fault) {
   if (published() - known_consumed_ < shared_.ring_entries) return true;
+  if (known_consumed_ > published()) return false;
   const uint64_t consumed = shared_.consumed->load(std::memory_order_acquire);
   if (consumed > published() || consumed < known_consumed_) {
     *fault = {"consumed", consumed, published()};
