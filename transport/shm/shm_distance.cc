@@ -5,25 +5,28 @@
 
 namespace annulus {
 
-Nanoseconds ShmDistance::Judge(Nanoseconds took, size_t ignored) {
-  samples_[taken_++] = took;
-  if (taken_ < kSamples) return 0;
-  taken_ = 0;
-  const auto judged = samples_.begin() + static_cast<ptrdiff_t>(ignored);
-  std::nth_element(samples_.begin(), judged, samples_.end(), std::greater<>());
+Nanoseconds ShmDistance::Batch::Judge(Nanoseconds took, size_t ignored) {
+  samples[taken++] = took;
+  if (taken < kSamples) return 0;
+  taken = 0;
+  const auto judged = samples.begin() + static_cast<ptrdiff_t>(ignored);
+  std::nth_element(samples.begin(), judged, samples.end(), std::greater<>());
   return *judged;
 }
 
 bool ShmDistance::AddReturn(Nanoseconds took) {
-  const Nanoseconds judged = Judge(took, kIgnored);
+  const Nanoseconds judged = returns_.Judge(took, kIgnored);
   if (judged == 0) return false;
   nanoseconds_.store(judged, std::memory_order_relaxed);
   if (judged < kNearBelow) {
     near_.store(true, std::memory_order_relaxed);
+    asks_for_rewrite_ = false;
+    rewrites_.taken = 0;
     return MoveTo(false);
   }
   if (judged <= kFarAbove) return false;
   near_.store(false, std::memory_order_relaxed);
+  if (asks_for_rewrite_) return false;
   if (patience_ > 0) {
     --patience_;
   } else {
@@ -33,7 +36,7 @@ bool ShmDistance::AddReturn(Nanoseconds took) {
 }
 
 bool ShmDistance::AddRewrite(Nanoseconds took) {
-  const Nanoseconds judged = Judge(took, kSamples / 2);
+  const Nanoseconds judged = rewrites_.Judge(took, kSamples / 2);
   if (judged == 0) return false;
   asks_for_rewrite_ = false;
   patience_ = kPatience;

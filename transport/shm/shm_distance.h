@@ -55,7 +55,8 @@ class ShmDistance {
   bool probes() const { return stores_ == SlotStores::kAuto; }
 
   // `took`: the time of a load that found a returned word, including the clock readings. Returns whether streams()
-  // changed.
+  // changed. These are judged also while a rewrite is asked for: who lends memory fills no slots, so the answer may
+  // never come. A peer that is found near needs none.
   bool AddReturn(Nanoseconds took);
 
   // Whether the next slot should be timed.
@@ -71,14 +72,21 @@ class ShmDistance {
   Nanoseconds nanoseconds() const { return nanoseconds_.load(std::memory_order_relaxed); }
 
  private:
-  // Adds a sample. Once there are kSamples, returns the longest one after leaving out the `ignored` longest; else 0.
-  Nanoseconds Judge(Nanoseconds took, size_t ignored);
+  // Samples that are judged together.
+  struct Batch {
+    // Adds a sample. Once there are kSamples, returns the longest one after leaving out the `ignored` longest; else 0.
+    Nanoseconds Judge(Nanoseconds took, size_t ignored);
+
+    std::array<Nanoseconds, kSamples> samples{};
+    size_t taken = 0;  // Number of samples.
+  };
+
   bool MoveTo(bool far);
 
   const SlotStores stores_;
-  std::array<Nanoseconds, kSamples> samples_{};
-  size_t taken_ = 0;               // Number of samples in samples_.
-  bool asks_for_rewrite_ = false;  // Whether samples_ holds rewrite times of slots; otherwise load times of words.
+  Batch returns_;   // Load times of words.
+  Batch rewrites_;  // Rewrite times of slots.
+  bool asks_for_rewrite_ = false;
   int patience_ = 0;
   std::atomic<bool> far_{false};
   std::atomic<bool> near_{false};

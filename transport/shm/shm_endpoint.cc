@@ -98,7 +98,10 @@ Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t byt
   if (!status_.ok()) return status_;
   short_.is_blocked =
       bytes > kLongShort ? !SendLongShort(tag, data, bytes) : !sender_.PublishShort(tag, data, bytes, &fault_);
-  if (short_.is_blocked) return Status::WouldBlock();
+  if (short_.is_blocked) {
+    short_.is_blocked = !peer_gone_;
+    return peer_gone_ ? Lost() : Status::WouldBlock();  // As in AcquireSlot.
+  }
   bell_.Owe();
   return Status();
 }
@@ -163,14 +166,27 @@ Status ShmEndpoint::Progress(bool* moved) {
     *moved = true;
     return Status();
   }
-  if (!peer_gone_ && (bell_.rung() || bell_.LookDue())) ReadSocket();
-  if (!Drained()) return Status();
+  if (!peer_gone_ && (bell_.rung() || bell_.LookDue())) {
+    ReadSocket();
+    *moved |= peer_gone_;  // Whoever waits for room asks again, and is told.
+  }
+  return peer_gone_ ? ProgressWithoutPeer(moved) : Status();
+}
+
+// What the peer has not taken by now it never will, also while slices of its own still wait for receives.
+Status ShmEndpoint::ProgressWithoutPeer(bool* moved) {
+  const bool drained = Drained();
+  if (!drained && !HasLostSends()) return Status();
   *moved = true;
   // The peer may have given back what it had read after the look at the sends above, and before it left.
   bool copied = false;
   sender_.LookAtOnce();
   if (!sender_.idle() && sender_.Complete(&copied, &fault_)) return Status();
-  End(Lost(), Code::kPeerLost);
+  if (drained) {
+    End(Lost(), Code::kPeerLost);
+  } else {
+    FailSends(Code::kPeerLost, Code::kPeerLost);
+  }
   return status_;
 }
 
@@ -181,9 +197,10 @@ bool ShmEndpoint::ReadSocket() {
 
 bool ShmEndpoint::HasWork() {
   const bool returned = sender_.CollectReturns(&fault_);
-  if (short_.is_blocked && sender_.HasRoomForShort(&fault_)) return true;
+  if (short_.is_blocked && (peer_gone_ || sender_.HasRoomForShort(&fault_))) return true;
   if (short_.awaits && receiver_.HasSlice()) return true;
-  return returned || receiver_.HasWork() || sender_.HasWork(&fault_) || fault_.field != nullptr || Drained();
+  if (returned || receiver_.HasWork() || sender_.HasWork(&fault_) || fault_.field != nullptr) return true;
+  return Drained() || HasLostSends();
 }
 
 bool ShmEndpoint::Arm() {
@@ -208,10 +225,14 @@ bool ShmEndpoint::Close() {
 
 void ShmEndpoint::End(Status status, Code farewell) {
   status_ = std::move(status);
-  bell_.SayFarewell(1 + static_cast<uint32_t>(farewell));  // Before the memory of sends in place changes, see Release.
-  sender_.FailAll(status_.code());
+  FailSends(status_.code(), farewell);
   receiver_.FailAll(status_.code());
   bell_.Shut();
+}
+
+void ShmEndpoint::FailSends(Code code, Code farewell) {
+  bell_.SayFarewell(1 + static_cast<uint32_t>(farewell));  // Before the memory of sends in place changes, see Release.
+  sender_.FailAll(code);
 }
 
 Status ShmEndpoint::Broken() const {

@@ -81,9 +81,13 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   bool ReadSocket();
   // Whether the peer is gone and everything that it sent has been delivered.
   bool Drained() const { return peer_gone_ && (!receiver_.HasSlice() || receiver_.AwaitsLoan()); }
+  // Whether the peer is gone and will not take what is posted, while something that it sent still waits for a receive.
+  bool HasLostSends() const { return peer_gone_ && receiver_.idle() && !sender_.idle(); }
+  Status ProgressWithoutPeer(bool* moved);
   ShmEnd* own_end() const { return mapping_->end(rank_ < peer_ ? 0 : 1); }
   ShmEnd* peer_end() const { return mapping_->end(rank_ < peer_ ? 1 : 0); }
   void End(Status status, Code farewell);
+  void FailSends(Code code, Code farewell);
   Status Broken() const;
   Status Lost() const;
   std::string PeerText() const;

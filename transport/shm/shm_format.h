@@ -48,7 +48,8 @@ constexpr size_t kShmLinePair = 128;
 struct alignas(kShmLinePair) ShmEnd {
   // 1 while this end waits in its reactor. The end that clears it rings the bell, so there is one bell per sleep.
   std::atomic<uint32_t> asleep;
-  // 0 while this end is up; 1 + the Code with which it left. Set before its socket closes.
+  // 0 while this end is up; 1 + the Code with which it left, or with which it gave up what it was sending to a peer
+  // that had left. Set before its socket closes.
   std::atomic<uint32_t> farewell;
   // Where this end's process has mapped the file. Set before the peer makes its end.
   std::atomic<uint64_t> mapping;

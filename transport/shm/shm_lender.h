@@ -28,7 +28,7 @@ class ShmLender {
   bool is_near() const { return distance_.is_near(); }
   // Before a slice is lent, whose slot is not timed: looks whether the peer is near now. If it was, slots are timed.
   void LookAtPeer() {
-    if (distance_.probes() && !distance_.is_near() && !distance_.asks_for_rewrite()) TimeReturn();
+    if (distance_.probes() && !distance_.is_near()) TimeReturn();
   }
   // Copies `data` into a lent slot, with the stores that are best at present.
   void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;

@@ -23,12 +23,15 @@ std::byte* ShmSender::LendFree(ShmFault* fault) {
   return SlotAt(slot);
 }
 
-Nanoseconds ShmSender::TimeReturn() const {
+Nanoseconds ShmSender::TimeReturn() {
+  if (timed_return_ == next_return_) return 0;
   const Nanoseconds begin = Now();
   const uint64_t word =
       shared_.returns[(next_return_ - 1) & (shared_.return_entries - 1)].load(std::memory_order_acquire);
   const Nanoseconds took = Now() - begin;
-  return static_cast<uint32_t>(word >> 32) == static_cast<uint32_t>(next_return_) ? std::max<Nanoseconds>(took, 1) : 0;
+  if (static_cast<uint32_t>(word >> 32) != static_cast<uint32_t>(next_return_)) return 0;
+  timed_return_ = next_return_;
+  return std::max<Nanoseconds>(took, 1);
 }
 
 Nanoseconds ShmSender::TimeRewrite(std::byte* slot, size_t bytes) {
@@ -273,6 +276,7 @@ void ShmSender::FailAll(Code code) {
   Withdraw();
   while (first_ != nullptr) Pop(code);
   unpublished_ = nullptr;
+  known_consumed_ = published() + 1;
 }
 
 }  // namespace annulus

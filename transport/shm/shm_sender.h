@@ -70,8 +70,9 @@ class ShmSender {
   // Lends a free slot; null when there is none. First takes returned slots back and checks them.
   std::byte* Acquire(ShmFault* fault);
 
-  // Returns how long it took to find a returned slot, in nanoseconds; 0 when none was found. Does not take the slot.
-  Nanoseconds TimeReturn() const;
+  // Returns how long it took to find a returned slot, in nanoseconds; 0 when none was found, or the same one as before,
+  // whose line is here since then. Does not take the slot.
+  Nanoseconds TimeReturn();
   // Writes to each line of the first `bytes` of a lent slot. Returns how long that took, in nanoseconds; 0 when the
   // peer has not read that many bytes of the slot.
   Nanoseconds TimeRewrite(std::byte* slot, size_t bytes);
@@ -116,7 +117,7 @@ class ShmSender {
   // As InPlace::Withdraw.
   void Withdraw();
 
-  // Completes everything queued with `code`, in order.
+  // Completes everything queued with `code`, in order. Nothing is published any more.
   void FailAll(Code code);
 
  private:
@@ -182,10 +183,13 @@ class ShmSender {
 
   const ShmDirection shared_;
   ShmOwnRegions* const regions_;
-  uint64_t next_ticket_ = 1;     // Ticket of the next slice to publish.
-  uint64_t known_consumed_ = 0;  // The peer's counter when last read; read again only when the ring seems full.
-  uint64_t next_return_ = 1;     // Ticket of the next returned slot.
-  std::vector<uint32_t> free_;   // A ring that starts at first_free_: returned first, lent first.
+  uint64_t next_ticket_ = 1;  // Ticket of the next slice to publish.
+  // The peer's counter when last read; read again only when the ring seems full. Above published(): nothing is
+  // published any more.
+  uint64_t known_consumed_ = 0;
+  uint64_t next_return_ = 1;    // Ticket of the next returned slot.
+  uint64_t timed_return_ = 0;   // That of the last one that was timed.
+  std::vector<uint32_t> free_;  // A ring that starts at first_free_: returned first, lent first.
   size_t first_free_ = 0;
   size_t num_free_ = 0;
   size_t prepared_bytes_ = 0;  // As many bytes as the latest short slice had in a slot.
@@ -206,6 +210,7 @@ class ShmSender {
 
 inline bool ShmSender::HasRoom(ShmFault* fault) {
   if (published() - known_consumed_ < shared_.ring_entries) return true;
+  if (known_consumed_ > published()) return false;
   const uint64_t consumed = shared_.consumed->load(std::memory_order_acquire);
   if (consumed > published() || consumed < known_consumed_) {
     *fault = {"consumed", consumed, published()};

@@ -59,6 +59,7 @@ std::string SimEndpoint::Describe() const {
 
 Status SimEndpoint::AcquireSlot(std::byte** slot) {
   if (!error_.ok()) return error_;
+  if (PeerEnded()) return LostStatus();  // The link itself ends once everything is delivered.
   std::byte* taken = send_pool_.Lend(link_->clock);
   if (taken == nullptr) return Status::WouldBlock();
   send_pool_.at(send_pool_.IndexOf(taken)).lent = true;
@@ -68,6 +69,7 @@ Status SimEndpoint::AcquireSlot(std::byte** slot) {
 
 Status SimEndpoint::PostSend(Send* send) {
   if (!error_.ok()) return error_;
+  if (PeerEnded()) return LostStatus();
   ANNULUS_CHECK(send->bytes <= limits().slot_bytes && send->ready <= send->bytes);
   if (sends_.count == limits().send_slots) return Status::WouldBlock();
   const int slot = send_pool_.IndexOf(send->data);
@@ -117,13 +119,22 @@ Status SimEndpoint::Progress(bool* moved) {
     *moved = true;
   }
   if (ReceivePieces()) *moved = true;
+  if (error_.ok() && LosesSends()) {
+    FailSends(Code::kPeerLost);
+    *moved = true;
+  }
   return error_;
 }
 
 bool SimEndpoint::HasWork() const {
   if (link_->states[side_]->stopped) return false;
-  if (!error_.ok() || departed_ > 0 || LaunchableBytes() >= 0) return true;
+  if (!error_.ok() || departed_ > 0 || LaunchableBytes() >= 0 || LosesSends()) return true;
   return !in_.inbox.empty() && (in_.inbox.front().kind != SimPiece::Kind::kData || recvs_.head != nullptr);
+}
+
+bool SimEndpoint::LosesSends() const {
+  const bool waits = sends_.head != nullptr && on_the_way_ == 0 && departed_ == 0 && LaunchableBytes() < 0;
+  return waits && PeerEnded() && recvs_.head == nullptr;
 }
 
 int64_t SimEndpoint::LaunchableBytes() const {
@@ -152,6 +163,7 @@ void SimEndpoint::Launch(uint32_t bytes) {
   }
   out_.held_bytes += bytes + (offset == 0 ? kHeaderBytes : 0);
   out_.free_at = clock.now() + 1 + bytes * kMicrosecond / link_->shape.bytes_per_us;
+  ++on_the_way_;
   clock.At(out_.free_at, [link = link_, side = side_, send, offset, bytes, last] {
     SimEndpoint* self = link->ends[side];
     // An endpoint that has failed or is gone has given the memory back.
@@ -164,6 +176,7 @@ void SimEndpoint::Depart(Send* send, uint32_t offset, uint32_t bytes, bool last)
   SimPiece piece{.tag = send->tag, .slice_bytes = send->bytes, .offset = offset, .sender_slot = slot, .data = {}};
   if (bytes > 0) piece.data.assign(send->data + offset, send->data + offset + bytes);
   link_->Carry(side_, std::move(piece));
+  --on_the_way_;
   if (last) ++departed_;
 }
 
@@ -189,7 +202,7 @@ bool SimEndpoint::ReceivePieces() {
     const std::string rank = "rank " + std::to_string(peer());
     switch (kind) {
       case SimPiece::Kind::kEnd:
-        Fail({Code::kPeerLost, rank + " closed its link", peer(), 0});
+        Fail(LostStatus());
         break;
       case SimPiece::Kind::kCorrupt:
         Fail({Code::kProtocol, rank + " sent a damaged frame", peer(), 0});
@@ -235,11 +248,19 @@ void SimEndpoint::End() {
   link_->Carry(side_, {.kind = SimPiece::Kind::kEnd, .tag = {}, .data = {}});
 }
 
+Status SimEndpoint::LostStatus() const {
+  return {Code::kPeerLost, "rank " + std::to_string(peer()) + " closed its link", peer(), 0};
+}
+
+void SimEndpoint::FailSends(Code code) {
+  launching_ = nullptr;
+  launched_bytes_ = departed_ = 0;
+  while (sends_.head != nullptr) sends_.Pop()->code = code;
+}
+
 void SimEndpoint::Fail(Status status) {
   error_ = std::move(status);
-  launching_ = nullptr;
-  departed_ = 0;
-  while (sends_.head != nullptr) sends_.Pop()->code = error_.code();
+  FailSends(error_.code());
   while (recvs_.head != nullptr) recvs_.Pop()->code = error_.code();
   End();
 }

@@ -47,6 +47,11 @@ class SimEndpoint final : public Endpoint {
   };
 
   bool HasWork() const;
+  // Whether the peer's end of the link has arrived, behind slices that wait for receives, perhaps.
+  bool PeerEnded() const { return !in_.inbox.empty() && in_.inbox.back().kind == SimPiece::Kind::kEnd; }
+  // Whether that is so, no receive is posted, and no send that is posted can leave.
+  bool LosesSends() const;
+  Status LostStatus() const;
   // Bytes of the next piece that could be launched now; -1 for none.
   int64_t LaunchableBytes() const;
   void Launch(uint32_t bytes);
@@ -55,6 +60,7 @@ class SimEndpoint final : public Endpoint {
   bool ReceivePieces();
   void OnData(const SimPiece& piece);
   void End();
+  void FailSends(Code code);
   void Fail(Status status);
 
   SimLink* const link_;
@@ -67,6 +73,7 @@ class SimEndpoint final : public Endpoint {
   Queue<Recv> recvs_;
   Send* launching_ = nullptr;    // First send that has not been launched as a whole.
   uint32_t launched_bytes_ = 0;  // Launched bytes of launching_.
+  int on_the_way_ = 0;           // Pieces that were launched and have not left yet.
   int departed_ = 0;             // Sends whose last byte has left and that are not completed yet.
   int slot_recvs_ = 0;           // Receives without landing that are posted or held.
   Status error_;

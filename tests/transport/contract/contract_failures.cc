@@ -1,6 +1,7 @@
 // Contract tests of links that end: close, death of the peer, oversized slices, and which error is told.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tests/transport/contract/contract_fixture.h"
@@ -121,6 +122,85 @@ TEST_P(EndpointContract, APeersDeathFailsBothDirections) {
   ASSERT_TRUE(RoundsUntil([&] { return !outcome_[1].ok(); }));
   EXPECT_EQ(outcome_[1].code(), Code::kPeerLost);
   EXPECT_EQ(outcome_[1].peer(), 0);
+}
+
+// Nothing is received before that is over, so the peer's slice waits, and the link may live on for it.
+TEST_P(EndpointContract, SendsToAPeerThatIsGoneEndThoughItsLastSliceIsNotReceived) {
+  const Plan plan = SmallPlan();
+  for (const bool closes : {true, false}) {
+    SCOPED_TRACE(closes ? "it closes" : "it dies");
+    sends_.clear();
+    ASSERT_TRUE(Open({}));
+    const Send* last = MustSend(0, plan, 0, 60);
+    ASSERT_NE(last, nullptr);
+    ASSERT_TRUE(RoundsUntil([&] { return last->code == Code::kOk; }));
+    SomeRounds();
+    void* memory = nullptr;
+    ASSERT_TRUE(TestRegistry().Allocate(slot_bytes(), &memory).ok());
+    Send* in_place = NewSend();
+    in_place->data = static_cast<const std::byte*>(memory);
+    in_place->bytes = in_place->ready = slot_bytes();
+    if (SendsFrom(end(1), in_place->data, slot_bytes())) {
+      EXPECT_TRUE(end(1).PostSend(in_place).ok());
+    }
+    closes ? CloseWholly(end(0)) : Sever(0);
+    gone_[0] = true;
+    std::byte* slot = nullptr;
+    Status status;
+    const auto post = [&] {
+      if (slot == nullptr && !(status = end(1).AcquireSlot(&slot)).ok()) return false;
+      Send* send = NewSend();
+      send->data = slot;
+      send->bytes = send->ready = slot_bytes();
+      status = end(1).PostSend(send);
+      if (status.ok()) slot = nullptr;
+      return status.ok();
+    };
+    ASSERT_TRUE(TriesUntil(1, [&] {
+      while (post()) continue;
+      return !status.would_block();
+    })) << "sending blocks for ever";
+    EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+    EXPECT_EQ(status.peer(), 0);
+    const auto pending = [](const Send& send) { return send.code == Code::kInProgress; };
+    ASSERT_TRUE(TriesUntil(1, [&] { return std::none_of(sends_.begin(), sends_.end(), pending); })) << "sends hang";
+    for (const Send& send : sends_) EXPECT_TRUE(send.code == Code::kOk || send.code == Code::kPeerLost);
+    Recv* recv = NewRecv(slot_bytes());
+    if (end(1).PostRecv(recv).ok()) {
+      ASSERT_TRUE(RoundsUntil([&] { return recv->code != Code::kInProgress; }));
+      ASSERT_EQ(recv->code, Code::kOk) << "what has arrived is lost";
+      EXPECT_EQ(plan.FirstWrong(0, recv->data, recv->bytes), -1);
+      ReleaseIfHeld(1, recv);
+    }
+    ASSERT_TRUE(RoundsUntil([&] { return !outcome_[1].ok(); }));
+    EXPECT_EQ(outcome_[1].code(), Code::kPeerLost);
+    EXPECT_TRUE(TestRegistry().Free(memory).ok());
+  }
+}
+
+// The same for slices of the short path.
+TEST_P(EndpointContract, ShortSendsToAPeerThatIsGoneEndThoughItsLastSliceIsNotReceived) {
+  ShortPath* const short_path = end(1).shortcuts().short_path;
+  if (short_path == nullptr) GTEST_SKIP() << "it has no short path";
+  ASSERT_NE(MustSend(0, SmallPlan(), 0, 60), nullptr);
+  ASSERT_TRUE(RoundsUntil([&] { return sends_.back().code == Code::kOk; }));
+  const std::byte data[8] = {};
+  Status status;
+  for (bool is_blocked = false; !is_blocked && !Expired(); is_blocked = status.would_block()) {
+    status = short_path->SendCopy(Tag(), data, sizeof(data));
+    short_path->Flush();
+  }
+  ASSERT_TRUE(status.would_block()) << status.ToString();
+  CloseWholly(end(0));
+  gone_[0] = true;
+  ASSERT_TRUE(TriesUntil(1, [&] {
+    do {
+      status = short_path->SendCopy(Tag(), data, sizeof(data));
+    } while (status.ok());
+    return !status.would_block();
+  })) << "sending blocks for ever";
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+  EXPECT_EQ(status.peer(), 0);
 }
 
 TEST_P(EndpointContract, ASliceCutShortByDeathIsNotDelivered) {

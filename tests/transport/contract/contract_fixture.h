@@ -85,6 +85,20 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
     return true;
   }
 
+  // Tries until `done`, as an engine does: one end progresses after each try, and sleeps if nothing has moved. False
+  // when it takes too long, or nothing wakes it.
+  template <class Condition>
+  bool TriesUntil(int side, Condition done) {
+    while (!done()) {
+      if (Expired()) return false;
+      if (Progress(side)) continue;
+      Reactor* const reactor = link_->reactor(side);
+      if (reactor == nullptr) link_->Pass();
+      if (reactor != nullptr && end(side).Arm()) reactor->WaitUntil(deadline_);
+    }
+    return true;
+  }
+
   // Lent memory lives as long as the fixture, so a test that fails half-way leaves nothing dangling.
   Send* NewSend() { return &sends_.emplace_back(); }
   Recv* NewRecv(uint32_t capacity) {

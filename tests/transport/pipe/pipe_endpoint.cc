@@ -31,6 +31,7 @@ EndpointStats PipeEndpoint::stats() const {
 
 Status PipeEndpoint::AcquireSlot(std::byte** slot) {
   if (!status_.ok()) return status_;
+  if (writer_.ended()) return LostStatus();  // The link itself ends once everything is delivered.
   std::byte* const taken = writer_.LendSlot();
   if (taken == nullptr) return Status::WouldBlock();
   *slot = taken;
@@ -39,6 +40,7 @@ Status PipeEndpoint::AcquireSlot(std::byte** slot) {
 
 Status PipeEndpoint::PostSend(Send* send) {
   if (!status_.ok()) return status_;
+  if (writer_.ended()) return LostStatus();
   send->code = Code::kInProgress;
   writer_.Post(send);
   return Status();
@@ -54,6 +56,10 @@ void PipeEndpoint::Release(Recv* recv) { reader_.Release(recv); }
 Status PipeEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
   if (writer_.Write(socket_.native_handle())) *moved = true;
+  if (writer_.ended() && writer_.has_sends()) {
+    writer_.FailAll(Code::kPeerLost);
+    *moved = true;
+  }
   Status read = reader_.Read(socket_.native_handle(), moved);
   if (!read.ok()) {
     *moved = true;
@@ -73,6 +79,10 @@ bool PipeEndpoint::Arm() {
     socket_.async_wait(StreamSocket::wait_write, [armed = armed_](const asio::error_code&) { armed->write = false; });
   }
   return true;
+}
+
+Status PipeEndpoint::LostStatus() const {
+  return {Code::kPeerLost, "rank " + std::to_string(peer_) + " closed its pipe", peer_, 0};
 }
 
 void PipeEndpoint::Fail(Status status) {

@@ -39,6 +39,7 @@ class PipeEndpoint final : public Endpoint {
     bool write = false;
   };
 
+  Status LostStatus() const;
   void Fail(Status status);
 
   const int peer_;

@@ -48,6 +48,9 @@ class PipeWriter {
   bool has_work() const { return CanWrite() && !blocked_; }
   // Whether the socket was full at the last Write.
   bool blocked() const { return blocked_; }
+  // Whether the peer is known to read no more.
+  bool ended() const { return ended_; }
+  bool has_sends() const { return !sends_.empty(); }
 
   // Completes everything that is posted.
   void FailAll(Code code);

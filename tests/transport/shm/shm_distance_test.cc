@@ -65,6 +65,43 @@ TEST(ShmDistance, APeerIsNearOnceThatIsKnown) {
   EXPECT_FALSE(distance.is_near());
 }
 
+// Who lends memory fills no slots, so nobody may ever time what is asked for.
+TEST(ShmDistance, ANearPeerIsFoundAgainWithoutTheRewritesThatWereAskedFor) {
+  ShmDistance distance(SlotStores::kAuto);
+  Judge(&distance, All(kNear));
+  std::vector<Nanoseconds> noisy = All(kNear);
+  noisy[1] = noisy[4] = noisy[7] = kInterrupted;
+  Judge(&distance, noisy);
+  EXPECT_FALSE(distance.is_near());
+  ASSERT_TRUE(distance.asks_for_rewrite());
+  for (const Nanoseconds took : All(kNear)) EXPECT_FALSE(distance.AddReturn(took));
+  EXPECT_TRUE(distance.is_near());
+  EXPECT_FALSE(distance.asks_for_rewrite()) << "a near peer needs none";
+}
+
+TEST(ShmDistance, AFarPeerStaysFarWhileRewritesAreAskedFor) {
+  ShmDistance distance(SlotStores::kAuto);
+  Judge(&distance, All(kFar));
+  for (int i = 0; i < 10 * ShmDistance::kPatience; ++i) {
+    for (const Nanoseconds took : All(i % 2 == 0 ? kFar : kBetween)) EXPECT_FALSE(distance.AddReturn(took));
+    EXPECT_FALSE(distance.is_near());
+    EXPECT_TRUE(distance.asks_for_rewrite());
+  }
+  EXPECT_TRUE(JudgeRewrites(&distance, All(kSlowRewrite)));
+  // The wait for the next ones begins only now.
+  for (int i = 0; i < ShmDistance::kPatience; ++i) Judge(&distance, All(kFar));
+  EXPECT_FALSE(distance.asks_for_rewrite());
+}
+
+TEST(ShmDistance, RewritesFromBeforeThePeerWasNearDoNotCount) {
+  ShmDistance distance(SlotStores::kAuto);
+  Judge(&distance, All(kFar));
+  for (size_t i = 1; i < ShmDistance::kSamples; ++i) EXPECT_FALSE(distance.AddRewrite(kSlowRewrite));
+  for (const Nanoseconds took : All(kNear)) EXPECT_FALSE(distance.AddReturn(took));
+  Judge(&distance, All(kFar));
+  EXPECT_FALSE(JudgeRewrites(&distance, All(kFastRewrite)));
+}
+
 TEST(ShmDistance, FollowsThePeerBothWays) {
   ShmDistance distance(SlotStores::kAuto);
   EXPECT_FALSE(Judge(&distance, All(kNear)));

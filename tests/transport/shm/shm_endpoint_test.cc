@@ -246,6 +246,33 @@ TEST_F(ShmEndpointTest, NoSlotCanBeAwaitedFromAPeerThatIsGone) {
   EXPECT_EQ(SpinUntilError(0).code(), Code::kPeerLost);
 }
 
+TEST_F(ShmEndpointTest, NothingIsSentToAPeerThatIsGoneWhileItsLastSliceWaits) {
+  Post(1, 1000);  // Undelivered, so rank 0 has no error to tell yet.
+  Send* const send = &sends_.emplace_back();
+  send->data = Slot(0);
+  send->bytes = 1000;
+  send->ready = 500;
+  ASSERT_TRUE(end(0).PostSend(send).ok());
+  std::byte* const slot = Slot(0);
+  pair_.Sever(1);
+  const Deadline deadline = DeadlineAfter(kContractPatience);
+  while (send->code == Code::kInProgress && Now() < deadline) ASSERT_TRUE(Progress(0).ok());
+  EXPECT_EQ(send->code, Code::kPeerLost);
+  // There is room for more, but what follows a slice that is lost is lost too.
+  send->data = slot;
+  send->ready = send->bytes;
+  ASSERT_TRUE(end(0).PostSend(send).ok());
+  EXPECT_FALSE(end(0).Arm()) << "there is something to fail";
+  ASSERT_TRUE(Progress(0).ok());
+  EXPECT_EQ(send->code, Code::kPeerLost);
+  EXPECT_EQ(end(0).shortcuts().short_path->SendCopy({}, slot, 8).code(), Code::kPeerLost);
+  EXPECT_TRUE(end(0).Arm()) << "nothing is left to do before a receive is posted";
+  Recv* const recv = Expect(0);
+  ASSERT_TRUE(Progress(0).ok());
+  EXPECT_EQ(recv->code, Code::kOk) << "what had arrived is still delivered";
+  EXPECT_EQ(SpinUntilError(0).code(), Code::kPeerLost);
+}
+
 // One end of the stress test: spins a random while, then sleeps; the smallest windows make every wait count.
 void SpinOrSleep(Endpoint& endpoint, Reactor& reactor, const Plan& out, const Plan& in, uint64_t seed) {
   SliceTalker talker(&endpoint, out);

@@ -154,6 +154,30 @@ TEST_F(ShmLoansTest, ASendToAPeerThatHasLeftFindsThatNoSlotIsFree) {
   EXPECT_EQ(end(0).PostSend(&late).code(), Code::kPeerLost);
 }
 
+// What the peer has sent before can still be received.
+TEST_F(ShmLoansTest, ALoanEndsThatThePeerDiedReading) {
+  const std::byte word[8] = {std::byte{7}};
+  ASSERT_TRUE(end(1).shortcuts().short_path->SendCopy({}, word, sizeof word).ok());
+  const Send* const send = Post(1);
+  ASSERT_TRUE(claim().Move(ShmClaimState::kOffered, ShmClaimState::kReading));
+  ASSERT_TRUE(Progress(0).ok());
+  ASSERT_TRUE(end(0).Arm());
+  pair_.Sever(1);
+  ExpectBell(0);
+  ASSERT_TRUE(SpinUntil([&] { return send->code != Code::kInProgress; }, {0}));
+  EXPECT_EQ(send->code, Code::kPeerLost);
+  EXPECT_EQ(claim().state.load(), ShmClaimState::kWithdrawn);
+  EXPECT_TRUE(end(0).Arm()) << "nothing is left to do before a receive is posted";
+  Recv recv;
+  recv.capacity = kBytes;
+  ASSERT_TRUE(end(0).PostRecv(&recv).ok());
+  ASSERT_TRUE(SpinUntil([&] { return recv.code != Code::kInProgress; }, {0}));
+  ASSERT_EQ(recv.code, Code::kOk);
+  EXPECT_EQ(recv.data[0], word[0]);
+  end(0).Release(&recv);
+  ASSERT_TRUE(SpinUntil([&] { return Progress(0).code() == Code::kPeerLost; }, {}));
+}
+
 TEST_F(ShmLoansTest, WhatIsGivenUpDoesNotArrive) {
   Recv* const recv = Expect(true);
   const Send* const send = Post(1);

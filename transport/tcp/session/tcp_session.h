@@ -116,7 +116,8 @@ class TcpSession {
   // Ends the lane's connection. Returns the number of bytes of the incoming stream that have arrived.
   uint64_t Freeze(int lane);
   // Goes on over another connection; the lane is frozen. The peer has received that many bytes of the outgoing stream.
-  // *again is how many are sent again. Errors: kProtocol  these bytes are not kept, or were never sent.
+  // *again is how many are sent again: none after ShutDownWrites, which holds for this connection too.
+  // Errors: kProtocol  these bytes are not kept, or were never sent.
   Status Resume(int lane, SealedSocket socket, uint64_t received, uint64_t* again, bool* moved);
   // Nothing will be resumed any more.
   void GiveUpResuming();
@@ -132,7 +133,7 @@ class TcpSession {
   // For error messages: whether a stream ended within a frame.
   bool cut_short() const;
 
-  // Tells the peer on every lane that nothing more will come.
+  // Tells the peer on every lane that nothing more will come, also on those that are resumed later.
   void ShutDownWrites();
   // For a link that ends: completes the sends that the kernel has taken, and keeps nothing for later.
   void StopRetaining(bool* moved);
@@ -209,6 +210,7 @@ class TcpSession {
   std::vector<std::unique_ptr<Lane>> lanes_;
   Alarm alarm_;
   const bool long_path_;
+  bool has_shut_down_ = false;  // Nothing is written any more.
   int idle_polls_ = 0;          // Calls of Transmit since something moved.
   Nanoseconds idle_since_ = 0;  // Valid after kIdlePolls of them.
   Awaits awaits_ = Awaits::kReceive;

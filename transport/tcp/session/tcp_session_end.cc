@@ -39,10 +39,13 @@ Status TcpSession::Resume(int index, SealedSocket socket, uint64_t received, uin
                                  std::to_string(sent)};
   }
   retained.Confirm(received, [&](Send* send) { sends_.MarkDone(send, moved); });
+  lane.socket.Replace(std::move(socket));
+  *again = 0;
+  // What is kept may lie in memory that its owner has back.
+  if (has_shut_down_) return lane.socket.ShutDownWrites(), Status();
   const bool within_retained = received <= retained.end();
   if (within_retained) retained.WriteAgainFrom(received);
   lane.writer.BeginAgainFrom(within_retained ? 0 : received - retained.end());
-  lane.socket.Replace(std::move(socket));
   *again = sent - received;
   return Status();
 }
@@ -82,6 +85,7 @@ bool TcpSession::cut_short() const {
 }
 
 void TcpSession::ShutDownWrites() {
+  has_shut_down_ = true;
   for (auto& lane : lanes_) lane->socket.ShutDownWrites();
 }
 
