@@ -20,11 +20,18 @@ class InterruptFilter {
   // How long the same signal may take on its other way: the guardian may have to wait for a processor.
   static constexpr Nanoseconds kOtherWayTime = 1 * kSecond;
 
-  // Whether `signal`, which has arrived at time `now`, is a new request. `forwarded`: it came through the guardian.
-  bool IsNew(int signal, bool forwarded, Nanoseconds now) {
+  // How a signal came: from another process, through the guardian, or by a key of the terminal, which no guardian
+  // forwards.
+  enum class Way { kDirect, kForwarded, kTerminal };
+
+  // Whether `signal`, which has arrived at time `now`, is a new request.
+  bool IsNew(int signal, Way way, Nanoseconds now) {
+    const bool forwarded = way == Way::kForwarded;
     bool& seen = forwarded ? forwarded_ : direct_;
-    const bool other_way = signal == signal_ && !seen && now < began_ + kOtherWayTime;
+    const bool other_way = signal == signal_ && way != Way::kTerminal && !seen && now < began_ + kOtherWayTime;
     if (signal_ != 0 && (other_way || now < began_ + kBurstTime)) {
+      // Sent to the process first, and then to the group: the guardian will forward it once more.
+      if (signal == signal_ && way == Way::kDirect && !direct_) forwarded_ = false;
       seen = seen || signal == signal_;
       return false;
     }

@@ -31,7 +31,9 @@ int SignalQueue::Next() {
     // The guardian's death is no request.
     if (signal == SIGRTMIN) return signal;
     const bool forwarded = info.ssi_code == SI_USER && static_cast<pid_t>(info.ssi_pid) == guardian_;
-    if (filter_.IsNew(signal, forwarded, Now())) return signal;
+    using Way = InterruptFilter::Way;
+    const Way way = info.ssi_code == SI_KERNEL ? Way::kTerminal : forwarded ? Way::kForwarded : Way::kDirect;
+    if (filter_.IsNew(signal, way, Now())) return signal;
   }
   return 0;
 }

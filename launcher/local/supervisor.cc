@@ -107,7 +107,8 @@ void Supervisor::Interrupt(int signal) {
   drain_.Hurry();
   ranks_.set_quiet();
   if (ranks_.all_gone()) {
-    drain_.Stop();  // Only output is left, and nobody reads it.
+    drain_.Stop();  // Only output is left, which the user does not want.
+    if (exit_status_ == 0) exit_status_ = 128 + signal;
   } else if (getppid() != context_.guardian) {
     Say("annulus-run itself was killed; killing all ranks");
     ranks_.BeginKilling();

@@ -89,11 +89,12 @@ void Coordinator::Interrupt(int signal) {
   drain_.Hurry();
   const bool orphaned = getppid() != context_.guardian;
   const bool gone = phase_ >= Phase::kEnding && AllRanksGone();
-  if (orphaned) {
+  if (orphaned || gone) {
     for (const auto& link : links_) link->Cut();
   }
   if (gone) {
-    drain_.Stop();  // Only output is left, and nobody reads it.
+    drain_.Stop();  // Only output is left, which the user does not want.
+    if (exit_status_ == 0) exit_status_ = 128 + signal;
   } else if (orphaned) {
     Say("annulus-run itself was killed; ending all ranks");
     BeginKilling();

@@ -170,12 +170,12 @@ TEST(LauncherFailure, RanksThatIgnoreSigtermAreKilledAfterTheGraceTime) {
 TEST(LauncherFailure, SecondSignalKillsAtOnce) {
   LauncherRun run(ShellRanks(2, "trap 'sleep 0.3; echo no' TERM; echo ready; while :; do sleep 0.02; done"));
   run.AwaitLines(2);
-  const Nanoseconds start = Now();
   kill(run.pid(), SIGTERM);
   run.AwaitLines(4);
+  const Nanoseconds start = Now();
   kill(run.pid(), SIGTERM);
   EXPECT_EQ(run.Finish(), 128 + SIGTERM);
-  EXPECT_LT(Now() - start, 2900 * kMillisecond);
+  EXPECT_LT(Now() - start, 2500 * kMillisecond);
   ExpectNoOrphans();
 }
 
@@ -245,8 +245,8 @@ TEST(LauncherFailure, OutputThatCannotBeWrittenIsNoSuccessAndNoFailureOfARank) {
   LauncherRun run(setup);
   EXPECT_EQ(run.Finish(), 125);
   const std::string message = "annulus-run: cannot write standard output: No space left on device";
-  EXPECT_TRUE(run.err().starts_with(message)) << run.err();
-  EXPECT_EQ(run.err().rfind(message), 0u) << "said twice: " << run.err();
+  EXPECT_NE(run.err().find(message), std::string::npos) << run.err();
+  EXPECT_EQ(run.err().rfind(message), run.err().find(message)) << "said twice: " << run.err();
   for (const char* line : {"[0] end\n", "[1] end\n"}) EXPECT_TRUE(Contains(run.err(), line)) << run.err();
 }
 

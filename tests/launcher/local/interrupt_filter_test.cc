@@ -8,14 +8,17 @@
 namespace annulus {
 namespace {
 
-constexpr bool kDirect = false;
-constexpr bool kForwarded = true;
+constexpr auto kDirect = InterruptFilter::Way::kDirect;
+constexpr auto kForwarded = InterruptFilter::Way::kForwarded;
+constexpr auto kTerminal = InterruptFilter::Way::kTerminal;
 constexpr Nanoseconds kBegin = 100 * kSecond;
 
 // Whether a signal is a new request, `after` the first one.
 class InterruptFilterTest : public testing::Test {
  protected:
-  bool IsNew(int signal, bool forwarded, Nanoseconds after) { return filter_.IsNew(signal, forwarded, kBegin + after); }
+  bool IsNew(int signal, InterruptFilter::Way way, Nanoseconds after) {
+    return filter_.IsNew(signal, way, kBegin + after);
+  }
 
   InterruptFilter filter_;
 };
@@ -43,10 +46,22 @@ TEST_F(InterruptFilterTest, AnotherSignalAtOnceIsTheSameRequest) {
   EXPECT_TRUE(IsNew(SIGHUP, kDirect, 300 * kMillisecond));
 }
 
+TEST_F(InterruptFilterTest, ThatToTheGroupMayComeThroughALateGuardianToo) {
+  EXPECT_TRUE(IsNew(SIGTERM, kForwarded, 0));
+  EXPECT_FALSE(IsNew(SIGTERM, kDirect, kMillisecond));
+  EXPECT_FALSE(IsNew(SIGTERM, kForwarded, 500 * kMillisecond));
+  EXPECT_TRUE(IsNew(SIGTERM, kForwarded, 600 * kMillisecond));
+}
+
 TEST_F(InterruptFilterTest, EachKeyOfTheTerminalIsARequest) {
-  EXPECT_TRUE(IsNew(SIGINT, kDirect, 0));
-  EXPECT_TRUE(IsNew(SIGINT, kDirect, 300 * kMillisecond));
-  EXPECT_TRUE(IsNew(SIGINT, kDirect, 600 * kMillisecond));
+  EXPECT_TRUE(IsNew(SIGINT, kTerminal, 0));
+  EXPECT_TRUE(IsNew(SIGINT, kTerminal, 300 * kMillisecond));
+  EXPECT_TRUE(IsNew(SIGINT, kTerminal, 600 * kMillisecond));
+}
+
+TEST_F(InterruptFilterTest, AKeyIsNoSecondWayOfASignal) {
+  EXPECT_TRUE(IsNew(SIGINT, kForwarded, 0));
+  EXPECT_TRUE(IsNew(SIGINT, kTerminal, 500 * kMillisecond));
 }
 
 TEST_F(InterruptFilterTest, ASecondSignalToTheGroupIsASecondRequest) {
