@@ -34,7 +34,7 @@ Status Exchange::Advance(bool* moved) {
     if (stepped) *moved = true;
   }
   FindEndpoints();
-  return Status();
+  return outbox_.Outcome();
 }
 
 int Exchange::AwaitedPeer() const {

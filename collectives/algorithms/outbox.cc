@@ -1,5 +1,7 @@
 #include "collectives/algorithms/outbox.h"
 
+#include "collectives/algorithms/work.h"
+
 namespace annulus {
 
 void Outbox::Reset() {
@@ -13,6 +15,13 @@ int Outbox::FirstPending() const {
     if (sends_[i].send.code != Code::kOk) return sends_[i].to;
   }
   return -1;
+}
+
+Status Outbox::Outcome() const {
+  for (size_t i = 0; i < posted_; ++i) {
+    ANNULUS_RETURN_IF_ERROR(Work::OutcomeOfSend(sends_[i].send.code, sends_[i].to));
+  }
+  return Status();
 }
 
 void Outbox::CountAll(Monitor* monitor) const {

@@ -41,6 +41,8 @@ class Outbox {
   }
   // First rank whose posted message is not complete; -1: none.
   int FirstPending() const;
+  // The first error of a posted message (Work::OutcomeOfSend).
+  Status Outcome() const;
   // Counts all that was posted as sent.
   void CountAll(Monitor* monitor) const;
 

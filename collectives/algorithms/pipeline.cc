@@ -286,6 +286,7 @@ Status Pipeline::Retire(Flight* flight, bool* moved) {
   const Step& step = flight->step;
   Arrival& in = flight->in;
   const Departure& out = flight->out;
+  if (out.waits()) ANNULUS_RETURN_IF_ERROR(Work::OutcomeOfSend(out.send.code, step.send_to));
   if (flight->pieces.finished != step.bytes || !in.is_over()) return Status();
   const bool has_slot = in.recv != nullptr && !in.landed();
   if (has_slot && !in.released && (!out.sends_arrival || out.is_over())) {

@@ -77,6 +77,13 @@ struct Work {
     return {place.output.data, place.bytes, place.output.queue};
   }
 
+  // Outcome of a slice for `peer` that was posted, by the code of its send: an error if the peer has left the link
+  // without taking it. The link itself may live on meanwhile, for what has arrived over it.
+  static Status OutcomeOfSend(Code code, int peer) {
+    if (code == Code::kOk || code == Code::kInProgress) return Status();
+    return {code, "rank " + std::to_string(peer) + " left before it took what was sent to it", peer, 0};
+  }
+
   // Error of a slice whose data was read in the memory of `peer`, which has given up meanwhile.
   static Status GaveUpInPlace(Code code, int peer) {
     return {code, "rank " + std::to_string(peer) + " gave up while its memory was read in place", peer, 0};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/algorithms/slice_tag.h"
+#include "collectives/algorithms/work.h"
 
 namespace annulus {
 namespace {
@@ -144,6 +145,8 @@ void MessageSender::SetNextDeadline(int32_t tag) {
 }
 
 Status MessageSender::PostEmpty(MessageForm form, Call call, size_t slice_bytes, bool* posted) {
+  for (const Send& sent : empty_.sends)
+    ANNULUS_RETURN_IF_ERROR(Work::OutcomeOfSend(sent.code, context_.endpoint->peer()));
   const auto is_free = [](const Send& send) { return send.code != Code::kInProgress; };
   const auto send = std::ranges::find_if(empty_.sends, is_free);
   if (send == empty_.sends.end()) return Status();

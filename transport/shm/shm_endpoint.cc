@@ -115,7 +115,8 @@ bool ShmEndpoint::PopInto(std::byte* to) {
 }
 
 bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {
-  if (!status_.ok() || peer_gone_ || !limits_.may_land_in.Has(MemoryKind::kHost)) return false;
+  if (bytes < ShmSender::kLeastLent || !status_.ok() || peer_gone_) return false;
+  if (!limits_.may_land_in.Has(MemoryKind::kHost)) return false;
   lender_.LookAtPeer();
   return !lender_.is_near() && peer_end()->reads.load(std::memory_order_acquire) != 0 && sender_.Lends(data, bytes);
 }

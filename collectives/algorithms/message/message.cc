@@ -85,7 +85,7 @@ Status MessageRunner::Advance(bool* moved) {
   if (!flushes_) return PipelineRunner::Advance(moved);
   ANNULUS_RETURN_IF_ERROR(endpoint_->Progress(moved));
   flushes_ = !short_path_->Flush() || lent_.code == Code::kInProgress;
-  return Status();
+  return Work::OutcomeOfSend(lent_.code, endpoint_->peer());
 }
 
 AtOnce MessageRunner::ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls) {

@@ -48,7 +48,8 @@ bool HopPeer::SendsFrom(const Work::Place& source) const {
 }
 
 Status HopPeer::Send(bool* moved) {
-  if (!sends() || send_posted_) return Status();
+  if (send_posted_) return SendOutcome();
+  if (!sends()) return Status();
   if (outgoing_.data == nullptr && slot_ == nullptr) {
     const Work::Place source = SourceAt(0);
     if (SendsFrom(source)) {

@@ -22,6 +22,9 @@ class HopPeer {
   Status Send(bool* moved);
   Status Receive(bool* moved);
 
+  // Errors of a slice that was posted (Work::OutcomeOfSend).
+  Status SendOutcome() const { return Work::OutcomeOfSend(outgoing_.code, send_step_.send_to); }
+
   bool send_posted() const { return send_posted_; }
   bool recv_posted() const { return recv_posted_; }
   bool sent() const { return !sends() || (send_posted_ && outgoing_.code == Code::kOk); }

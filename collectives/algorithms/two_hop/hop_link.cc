@@ -14,7 +14,11 @@ void HopLink::Start(const TwoHopSchedule* schedule, const Work* work) {
 
 Status HopLink::Send(uint64_t folded, bool* moved) {
   for (;;) {
-    for (uint64_t i = sends_.head; i != sends_.tail; ++i) sends_.At(i).is_over = sends_.At(i).post.sent();
+    for (uint64_t i = sends_.head; i != sends_.tail; ++i) {
+      Flight& flight = sends_.At(i);
+      flight.is_over = flight.post.sent();
+      if (!flight.is_over && flight.post.send_posted()) ANNULUS_RETURN_IF_ERROR(flight.post.SendOutcome());
+    }
     sends_.DropOver();
     // In order: what has not been posted holds up the rest.
     if (sends_.tail != sends_.head && !sends_.At(sends_.tail - 1).post.send_posted()) {

@@ -16,12 +16,13 @@ namespace annulus {
 namespace {
 
 constexpr size_t kBytes = 64 * 1024;
+constexpr uint32_t kSlots = 8;
 
 class MessageLoansTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(
-        pair_.Make({.slot_bytes = kLargestSliceBytes, .slots = 8}, SlotStores::kPlain));  // Near peers would not lend.
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kLargestSliceBytes, .slots = kSlots},
+                           SlotStores::kPlain));  // Near peers would not lend.
     ASSERT_TRUE(MayLand(&pair_.end(0), MemoryKind::kHost, in_.data(), kBytes)) << "a process may read its own memory";
     for (const int side : {0, 1}) ranks_[side].Start(side, pair_.Take(side));
     Exchange();
@@ -136,6 +137,27 @@ TEST_F(MessageLoansTest, ALoanWhoseLinkEndsIsLeftToTheDriver) {
   EXPECT_EQ(messages(0).EndBegun(), nullptr);
   bool moved = false;
   EXPECT_EQ(messages(0).Progress(&moved).code(), Code::kAborted);
+}
+
+// The link lives on for what the peer has sent, but the message was not taken.
+TEST_F(MessageLoansTest, ALoanThatThePeerDiedReadingIsAnErrorThoughAMessageOfItsWaits) {
+  std::vector<std::byte> word(8);
+  ASSERT_EQ(messages(1).MoveAtOnce(ranks_[1].MessageOf(true, &word, &word), 0), AtOnce::kDone);
+  ASSERT_EQ(Lend(), AtOnce::kBegun);
+  bool reads = false;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    reads |= pair_.mapping().direction(0).claims[slot].Move(ShmClaimState::kOffered, ShmClaimState::kReading);
+  }
+  ASSERT_TRUE(reads);
+  ranks_[1].links.Close();
+  Status status;
+  for (const Deadline deadline = DeadlineAfter(kContractPatience); status.ok() && Now() < deadline;) {
+    ASSERT_EQ(messages(0).EndBegun(), nullptr) << "it has not arrived";
+    status = ranks_[0].Progress();
+  }
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+  EXPECT_EQ(status.peer(), 1);
+  EXPECT_TRUE(ranks_[0].ended.empty());
 }
 
 }  // namespace
