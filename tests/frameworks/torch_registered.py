@@ -324,6 +324,7 @@ def case_a_forked_child_frees_what_is_its_parents(rank, size):
         assert all(tensor.eq(rank + 0.5).all() for tensor in tensors.values())
         tensors.clear()
         del tensor
+        torch.set_num_threads(1)  # PyTorch makes its pool of threads anew in a child, which threads must not do all at once ("Invalid thread pool!").
         garbage = [torch.full((MIB,), 7.0) for _ in range(4)] + of_heap(lambda: in_threads(20, lambda: [torch.full((MIB // 4,), 7.0) for _ in range(6)]))
         os._exit(0 if len(garbage) == 24 else 1)
     assert os.waitpid(child, 0) == (child, 0)
