@@ -2,7 +2,6 @@
 //
 // Threads: the ranks are processes; some start a second thread.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,23 +19,8 @@
 namespace annulus_mpi {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr Handle kWorld = kCOMM_WORLD;
 Status* const kNoStatus = nullptr;
-
-void ExpectSum(const Wrapper& mpi, Handle comm, int expected) {
-  const int one = 1;
-  int sum = 0;
-  const int code = mpi("Allreduce", &one, &sum, 1, Handle{kINT}, Handle{kSUM}, comm);
-  EXPECT_EQ(code, kSUCCESS) << mpi.TextOf(code);
-  EXPECT_EQ(sum, expected);
-}
-
-void ExpectError(const Wrapper& mpi, int code, intptr_t error_class, const std::string& text) {
-  EXPECT_EQ(code, error_class) << text;
-  EXPECT_THAT(mpi.TextOf(code), HasSubstr(text));
-}
 
 int Init(const Wrapper& mpi) { return mpi("Init", static_cast<int*>(nullptr), static_cast<char***>(nullptr)); }
 

@@ -35,19 +35,6 @@ constexpr const char* kMissing[] = {
 #undef MISSING
 };
 
-void ExpectSum(const Wrapper& mpi, Handle comm, int expected) {
-  const int one = 1;
-  int sum = 0;
-  const int code = mpi("Allreduce", &one, &sum, 1, Handle{kINT}, Handle{kSUM}, comm);
-  EXPECT_EQ(code, kSUCCESS) << mpi.TextOf(code);
-  EXPECT_EQ(sum, expected);
-}
-
-void ExpectError(const Wrapper& mpi, int code, intptr_t error_class, const std::string& text) {
-  EXPECT_EQ(code, error_class) << text;
-  EXPECT_THAT(mpi.TextOf(code), HasSubstr(text));
-}
-
 TEST(MpiErrorsTest, EveryNameIsThere) {
   ForkRanks(1, [](const Wrapper& mpi, int) {
     for (const char* name : {

@@ -1,5 +1,6 @@
 #include "tests/frameworks/mpi_process.h"
 
+#include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,19 @@ void ForkInitialised(int size, const std::function<void(const Wrapper& mpi, int 
         EXPECT_EQ(mpi("Finalize"), kSUCCESS);
       },
       lost);
+}
+
+void ExpectSum(const Wrapper& mpi, Handle comm, int expected) {
+  const int one = 1;
+  int sum = 0;
+  const int code = mpi("Allreduce", &one, &sum, 1, Handle{kINT}, Handle{kSUM}, comm);
+  EXPECT_EQ(code, kSUCCESS) << mpi.TextOf(code);
+  EXPECT_EQ(sum, expected);
+}
+
+void ExpectError(const Wrapper& mpi, int code, intptr_t error_class, const std::string& text) {
+  EXPECT_EQ(code, error_class) << text;
+  EXPECT_THAT(mpi.TextOf(code), testing::HasSubstr(text));
 }
 
 }  // namespace annulus_mpi

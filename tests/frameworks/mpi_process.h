@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -35,6 +36,12 @@ class Wrapper {
  private:
   void* library_ = nullptr;
 };
+
+// The sum of a one from each rank.
+void ExpectSum(const Wrapper& mpi, Handle comm, int expected);
+
+// The class of the error that `code` stands for, and a part of its text.
+void ExpectError(const Wrapper& mpi, int code, intptr_t error_class, const std::string& text);
 
 // Calls `body` in `size` processes of one job, before MPI_Init; each must return without a failure of the test. Those
 // that kill themselves are `lost`: the last so many ranks.

@@ -56,6 +56,15 @@ TEST(LauncherAgents, AnInterruptDoesNotWaitForAReaderThatPauses) {
   ExpectNoOrphans();
 }
 
+// The ranks have ended well, but what they have said is lost.
+TEST(LauncherAgents, AnInterruptOfTheOutputAloneIsNoSuccess) {
+  LauncherRun run(RanksOfAgent(2, "yes a line of output | head -n 20000"));
+  run.AwaitStandstill();
+  kill(run.pid(), SIGINT);
+  EXPECT_EQ(run.AwaitExit(), 128 + SIGINT);
+  ExpectNoOrphans();
+}
+
 TEST(LauncherAgents, OutputThatCannotBeWrittenIsNoSuccess) {
   LauncherRun::Setup setup = RanksOfAgent(2, "echo line; sleep 0.1; echo end >&2");
   setup.output = "/dev/full";
