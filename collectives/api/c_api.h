@@ -33,7 +33,7 @@ inline annulus_status_t Outcome(Communicator* comm, const Status& status, Collec
 
 // Calls `function` and converts exceptions to a status, so that none leaves the C API.
 template <class Function>
-annulus_status_t Guarded(Function function) {
+[[gnu::always_inline]] inline annulus_status_t Guarded(Function function) {
   try {
     return function();
   } catch (...) {

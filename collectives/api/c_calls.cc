@@ -171,18 +171,6 @@ Status ToGroup(const annulus_call_t* calls, std::span<CallArguments> group, std:
   return refusal;
 }
 
-[[gnu::noinline]] annulus_status_t SubmitInFull(annulus_comm_t* comm, std::span<const CallArguments> calls,
-                                                annulus_request_t** request) {
-  if (request != nullptr) *request = nullptr;
-  // Written before the work is queued: a callback may look at it.
-  const auto give = [request](RequestHandle queued) { *request = Wrap(queued); };
-  size_t refused = 0;
-  const Status status = Unwrap(comm)->Submit(calls, request != nullptr ? Communicator::Give(give) : nullptr, &refused);
-  const CallArguments* const call = refused < calls.size() ? &calls[refused] : nullptr;
-  return Outcome(Unwrap(comm), status, call != nullptr ? call->kind : CollectiveKind::kNone,
-                 call != nullptr ? call->label() : nullptr);
-}
-
 annulus_status_t SubmitGroup(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
                              annulus_request_t** request) {
   std::vector<CallArguments> group;
@@ -203,14 +191,16 @@ annulus_status_t annulus::c_api::Refuse(annulus_comm_t* comm, const Status& stat
   return Outcome(Unwrap(comm), outcome, call.kind, call.label());
 }
 
-annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const CallArguments> calls,
-                                        annulus_request_t** request) {
-  return Guarded([&] {
-    // A small call that repeats the latest one is queued, and small messages move, before anything else is looked at.
-    if (Unwrap(comm)->SubmitAgain(calls, request)) [[likely]]
-      return ANNULUS_OK;
-    return SubmitInFull(comm, calls, request);
-  });
+annulus_status_t annulus::c_api::SubmitInFull(annulus_comm_t* comm, std::span<const CallArguments> calls,
+                                              annulus_request_t** request) {
+  if (request != nullptr) *request = nullptr;
+  // Written before the work is queued: a callback may look at it.
+  const auto give = [request](RequestHandle queued) { *request = Wrap(queued); };
+  size_t refused = 0;
+  const Status status = Unwrap(comm)->Submit(calls, request != nullptr ? Communicator::Give(give) : nullptr, &refused);
+  const CallArguments* const call = refused < calls.size() ? &calls[refused] : nullptr;
+  return Outcome(Unwrap(comm), status, call != nullptr ? call->kind : CollectiveKind::kNone,
+                 call != nullptr ? call->label() : nullptr);
 }
 
 annulus_status_t annulus::c_api::Exchange(annulus_comm_t* comm, const CallArguments& send, const CallArguments& recv) {

@@ -39,8 +39,18 @@ inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments
 annulus_status_t Refuse(annulus_comm_t* comm, const Status& status, std::span<const CallArguments> calls,
                         const CallArguments& call, bool waits);
 
+// Submit for what no short cut takes.
+annulus_status_t SubmitInFull(annulus_comm_t* comm, std::span<const CallArguments> calls, annulus_request_t** request);
 // `request` may be null.
-annulus_status_t Submit(annulus_comm_t* comm, std::span<const CallArguments> calls, annulus_request_t** request);
+inline annulus_status_t Submit(annulus_comm_t* comm, std::span<const CallArguments> calls,
+                               annulus_request_t** request) {
+  return Guarded([&] {
+    // A small call that repeats the latest one is queued, and small messages move, before anything else is looked at.
+    if (Unwrap(comm)->SubmitAgain(calls, request)) [[likely]]
+      return ANNULUS_OK;
+    return SubmitInFull(comm, calls, request);
+  });
+}
 
 // Makes both calls, which are messages, and returns when both have ended.
 annulus_status_t Exchange(annulus_comm_t* comm, const CallArguments& send, const CallArguments& recv);

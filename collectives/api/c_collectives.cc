@@ -42,15 +42,19 @@ CallArguments WithLayouts(CallArguments arguments, const Layout& send, const Lay
   return arguments;
 }
 
-annulus_status_t Submit(annulus_comm_t* comm, const CallArguments& arguments, annulus_request_t** request) {
-  if (request != nullptr) *request = nullptr;
+annulus_status_t RejectSubmission(annulus_comm_t* comm, const CallArguments& arguments) {
   if (comm == nullptr) return Reject("comm is null");
-  if (request == nullptr) {
-    return Guarded([&] {
-      const Status status = Status::Invalid("request is null");
-      return annulus::c_api::Refuse(comm, status, {&arguments, 1}, arguments, false);
-    });
-  }
+  return Guarded([&] {
+    const Status status = Status::Invalid("request is null");
+    return annulus::c_api::Refuse(comm, status, {&arguments, 1}, arguments, false);
+  });
+}
+
+// Inlined, so that each function knows its kind.
+[[gnu::always_inline]] inline annulus_status_t Submit(annulus_comm_t* comm, const CallArguments& arguments,
+                                                      annulus_request_t** request) {
+  if (request != nullptr) *request = nullptr;
+  if (comm == nullptr || request == nullptr) return RejectSubmission(comm, arguments);
   return annulus::c_api::Submit(comm, {&arguments, 1}, request);
 }
 

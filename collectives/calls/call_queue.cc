@@ -72,14 +72,6 @@ void CallQueue::Turn::KeepMessage(Request* message, bool is_left) {
   if (is_left) queue_->AddedWork();
 }
 
-bool CallQueue::IsAnyPostedBefore(const CallArguments& message, const Request* end) const {
-  for (const Request* each = messages_.posted.front(); each != end && each != nullptr; each = each->next) {
-    const CallArguments& a = each->arguments;
-    if (a.kind == message.kind && (a.root == message.root || a.root == ANNULUS_ANY_PEER)) return true;
-  }
-  return false;
-}
-
 void CallQueue::EndDrive() {
   is_driving_ = false;
   driving_thread_.store(std::thread::id(), std::memory_order_relaxed);

@@ -273,7 +273,13 @@ class CallQueue {
     messages_.posted.erase(message);
     messages_.has_posted.store(!messages_.posted.empty(), std::memory_order_release);
   }
-  bool IsAnyPostedBefore(const CallArguments& message, const Request* end) const;
+  bool IsAnyPostedBefore(const CallArguments& message, const Request* end) const {
+    for (const Request* each = messages_.posted.front(); each != end && each != nullptr; each = each->next) {
+      const CallArguments& a = each->arguments;
+      if (a.kind == message.kind && (a.root == message.root || a.root == ANNULUS_ANY_PEER)) return true;
+    }
+    return false;
+  }
   bool HasAnyMessage() const { return !messages_.posted.empty() || !messages_.taken_on.empty(); }
   void AddedWork();
   void WakeHelpers();

@@ -45,6 +45,8 @@ struct RequestState {
   bool discarded = false;             // Not held by the user: released once done and nobody waits.
   bool told = false;                  // Its outcome was asked for.
   bool awaited = false;               // Who holds it is about to see its end, so callbacks need not be called at once.
+  bool is_plain = false;              // A call without options, arrays, group or stream, so that it holds no memory
+                                      // and its end concerns nobody but those who wait for it.
   bool done = false;                  // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
 };
@@ -84,6 +86,7 @@ struct Request : RequestState {
 
   // Resets the request but keeps memory that the next one may use. Most requests hold none.
   void Clear() {
+    if (is_plain) return ClearPlain();
     std::construct_at(static_cast<RequestState*>(this));  // Assignment would copy from another one.
     const bool holds_none = numbers.empty() && label.empty() && keep == nullptr && held.empty() && refusal == nullptr &&
                             segments.empty() && members.empty();
@@ -91,6 +94,15 @@ struct Request : RequestState {
   }
 
  private:
+  // Clear for a request that has used nothing else of its state.
+  void ClearPlain() {
+    plan = 0;
+    number = 0;
+    list = nullptr;
+    waiters = 0;
+    discarded = told = awaited = is_plain = done = false;
+    code = Code::kInProgress;
+  }
   void ClearMemory();
 };
 

@@ -271,7 +271,7 @@ void Requests::LogUnread(const Status& refusal) const {
       refusal.message().c_str());
 }
 
-void Requests::MarkDone(Request* request, Code code) {
+void Requests::MarkAllDone(Request* request, Code code) {
   request->code = code;
   if (request->options.received != nullptr && code == Code::kOk)
     TellReceived(request->arguments.root, request->options.tag, request->arguments.count, request->options.received);
@@ -356,10 +356,6 @@ Status Requests::Free(RequestHandle handle, const AwaitEnd& await) {
   lock.unlock();
   if (unread != nullptr) LogUnread(*unread);
   return outcome;
-}
-
-void Requests::ForgetIfUnused(Request* request) {
-  if (request->done && request->discarded && request->waiters == 0) Forget(request);
 }
 
 void Requests::Forget(Request* request) {

@@ -110,6 +110,14 @@ class Requests {
   // Functions for the holder of config.mu:
   // Creates a request, as MakeWithin does without a budget.
   Request* Add(const CallArguments& arguments);
+  // The same for a call without options or arrays of numbers, on its own. Its `call` is for the caller to set.
+  Request* AddPlain(const CallArguments& arguments) {
+    Request* const request = HasSpare() ? AcquireSpare() : Acquire();
+    request->arguments = arguments;
+    request->options = CallOptions();
+    request->is_plain = true;
+    return request;
+  }
   // Creates made[i] for calls[i], all or none, as MakeWithin does, and a group's own request if there are several calls
   // and they are not discarded. Returns that or the first.
   Request* AddAll(std::span<const CallArguments> calls, bool discarded, Request** made);
@@ -118,9 +126,8 @@ class Requests {
   // Creates the request of a call without options that has ended well, in what is spare (HasSpare).
   Request* AddEnded() {
     Request* const request = AcquireSpare();
-    request->code = Code::kOk;
-    request->SetDone();
-    table_->NoteGoodEnd(request);
+    request->is_plain = true;
+    EndPlain(request, Code::kOk);
     return request;
   }
   bool HasSpare() {
@@ -131,7 +138,11 @@ class Requests {
   // The request, null when the handle is invalid.
   Request* Find(RequestHandle handle) const { return table_->Find(handle); }
   // As Finish.
-  void MarkDone(Request* request, Code code);
+  void MarkDone(Request* request, Code code) {
+    if (!request->is_plain) return MarkAllDone(request, code);
+    EndPlain(request, code);
+    ForgetIfUnused(request);
+  }
 
   // Whether requests with callbacks may be made. Takes no lock.
   bool MayCallBack() const { return config_.callbacks->has_started(); }
@@ -199,7 +210,15 @@ class Requests {
   static const Request& SeenBy(const Request& request) { return request.group != nullptr ? *request.group : request; }
   // Whether the user hears how it ends: through a request or a callback.
   static bool IsHeard(const Request& request);
-  void ForgetIfUnused(Request* request);
+  void ForgetIfUnused(Request* request) {
+    if (request->done && request->discarded && request->waiters == 0) Forget(request);
+  }
+  void EndPlain(Request* request, Code code) {
+    request->code = code;
+    request->SetDone();
+    if (code == Code::kOk) table_->NoteGoodEnd(request);
+  }
+  void MarkAllDone(Request* request, Code code);
   Request* AddGroup(std::span<Request* const> members);
   // Has the request, made of one of several allreduces, stand for those of all `tensors`.
   void Combine(std::span<const Tensor> tensors, Request* fused) const;

@@ -148,17 +148,17 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
     if (options->priority != 0 || options->agree_first || options->on_stream || options->tag != 0) return false;
     if (options->done != nullptr && !requests_->MayCallBack()) return false;
   }
-  return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed);
+  return MaySubmitAgain();
 }
 
-bool Dispatcher::SubmitCallsAgain(std::span<const CallArguments> group, void* handle) {
+[[gnu::flatten]] bool Dispatcher::SubmitCallsAgain(std::span<const CallArguments> group, void* handle) {
   const CallArguments& given = group.front();
   if (IsMessage(given.kind)) return SubmitMessages(group, handle);
   if (group.size() > 1) return SubmitAsOne(group, handle);
-  if (!IsRepeatable(given.kind) || !MaySubmitAgain(group)) return false;
+  if (!IsRepeatable(given.kind) || !MaySubmitOne(given)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
-  Request* const request = requests_->Add(given);
+  Request* const request = given.options == nullptr ? requests_->AddPlain(given) : requests_->Add(given);
   request->discarded = handle == nullptr;
   request->plan = engine_.plan();
   request->call = engine_.latest();

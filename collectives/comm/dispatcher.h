@@ -124,6 +124,13 @@ class Dispatcher {
   // Whether calls may be submitted by a short cut: they have no options that the long way must look at, no memory is
   // counted, and the threads that they need run.
   bool MaySubmitAgain(std::span<const CallArguments> given) const;
+  bool MaySubmitOne(const CallArguments& given) const {
+    return given.options == nullptr ? MaySubmitAgain() : MaySubmitAgain({&given, 1});
+  }
+  // The part that does not depend on the calls.
+  bool MaySubmitAgain() const {
+    return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed);
+  }
   bool CanRunAgain(const CallArguments& given) const;
   // The same for a queued call, whose buffers were looked up before: asks no driver of a device.
   bool CanDriveAgain(const Request& request) const;

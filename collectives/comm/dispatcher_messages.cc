@@ -13,6 +13,14 @@ namespace {
 // More than any message has that moves at once.
 constexpr size_t kMostMessageElements = size_t{1} << 30;
 
+// TypeAlignment - 1 of each type, without the way by its row.
+constexpr auto kAlignmentMasks = [] {
+  std::array<uint8_t, kNumDataTypes> masks{};
+  for (int type = 0; type < kNumDataTypes; ++type)
+    masks[static_cast<size_t>(type)] = static_cast<uint8_t>(TypeAlignment(static_cast<DataType>(type)) - 1);
+  return masks;
+}();
+
 // Queued messages among which a short wait looks for those of its group.
 constexpr size_t kMostLooks = 256;
 
@@ -30,20 +38,21 @@ Message MessageOf(const CallArguments& a) {
 
 }  // namespace
 
-std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
-  if (given.priority() != 0 || given.agree_first() || given.tag() != 0) return std::nullopt;
+[[gnu::flatten]] std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
+  if (given.options != nullptr && (given.priority() != 0 || given.agree_first() || given.tag() != 0))
+    return std::nullopt;
   if (!IsGoodMessage(given)) return std::nullopt;
   const Message message = MessageOf(given);
-  int looks = message.sends ? 1 : MessageLooks(message.peer, BytesOf(message));
-  for (;; --looks) {
+  for (int looks = 1;; ++looks) {
     CallQueue::Turn turn(queue_);
     if (!turn || failures_->ended()) return std::nullopt;
     if (message.sends && !messages_.SendsWhole(message.peer, BytesOf(message))) return SendAtOnce(&turn, given);
     const AtOnce moved = MoveFirst(&turn, given, message, MessagePolls());
     EndBegun(&turn, 1);
     if (moved == AtOnce::kDone) return EndAtOnce(&turn, given);
-    if (looks == 1 || moved == AtOnce::kNever || queue_->IsWanted()) return std::nullopt;
+    if (message.sends || moved == AtOnce::kNever || queue_->IsWanted()) return std::nullopt;
     if (turn.FirstPosted() != nullptr || !driver_.MayLookAgain()) return std::nullopt;
+    if (looks == MessageLooks(message.peer, BytesOf(message))) return std::nullopt;
   }
 }
 
@@ -65,11 +74,12 @@ AtOnce Dispatcher::StartFirst(const CallQueue::Turn& turn, const CallArguments& 
 Code Dispatcher::EndAtOnce(CallQueue::Turn* turn, const CallArguments& given) {
   if (given.options != nullptr && given.options->received != nullptr)
     TellReceived(given.root, 0, given.count, given.options->received);
-  turn->EndCall(given, Code::kOk);
+  turn->CountMessage(given);
+  turn->End();
   return Code::kOk;
 }
 
-std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArguments& given) {
+[[gnu::noinline]] std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArguments& given) {
   Request* const request = requests_->Add(given);
   Message message = MessageOf(given);
   message.cookie = request;
@@ -125,23 +135,23 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   if (static_cast<int>(given.type) >= kNumDataTypes || given.count > kMostMessageElements) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   const uintptr_t buffer = reinterpret_cast<uintptr_t>(sends ? given.sendbuf : given.recvbuf);
-  return buffer != 0 && (buffer & (TypeAlignment(given.type) - 1)) == 0;
+  return buffer != 0 && (buffer & kAlignmentMasks[static_cast<size_t>(given.type)]) == 0;
 }
 
-bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
-  if (!MaySubmitAgain({&given, 1}) || !IsGoodMessage(given)) return false;
+[[gnu::flatten]] bool Dispatcher::SubmitMessage(const CallArguments& given, void* handle) {
+  if (!MaySubmitOne(given) || !IsGoodMessage(given)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (!MaySubmitNow(turn)) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   // A send that is over at once needs a request for its handle only.
   const bool is_whole = sends && messages_.SendsWhole(given.root, given.count * TypeBytes(given.type));
   const bool may_end = is_whole && given.done() == nullptr && requests_->HasSpare();
-  if (may_end && StartFirst(turn, given, MessageOf(given)) == AtOnce::kDone) {
+  if (may_end && !turn.HasPostedBefore(given, nullptr) && driver_.StartWhole(MessageOf(given)) == AtOnce::kDone) {
     turn.CountMessage(given);
     if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
     return true;
   }
-  Request* const request = requests_->Add(given);
+  Request* const request = given.options == nullptr ? requests_->AddPlain(given) : requests_->Add(given);
   request->discarded = handle == nullptr;
   if (handle != nullptr) GiveHandle(*request, handle);
   if (!sends || may_end) {
@@ -253,7 +263,7 @@ AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls
   return moved;
 }
 
-AtOnce Dispatcher::LookForMessages(CallQueue::Turn* turn, Request* request, int polls) {
+[[gnu::flatten]] AtOnce Dispatcher::LookForMessages(CallQueue::Turn* turn, Request* request, int polls) {
   bool any = false;
   const AtOnce moved =
       IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls, &any);

@@ -79,6 +79,10 @@ class Driver {
     if (!MayMoveAtOnce()) return AtOnce::kNo;
     return MoveMessage([&] { return messages_->MoveAtOnce(message, 0); });
   }
+  // StartAtOnce where MayMoveAtOnce and Messages::SendsWhole are true.
+  AtOnce StartWhole(const Message& message) {
+    return MoveMessage([&] { return messages_->SendWhole(message); });
+  }
   // As Messages::EndBegun, tried up to `polls` times.
   void* EndBegun(int polls) { return messages_->has_active() ? EndAnyBegun(polls) : nullptr; }
 

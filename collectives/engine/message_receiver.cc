@@ -47,15 +47,6 @@ void MessageReceiver::Post(const Message& message) {
   is_idle_ = false;
 }
 
-AtOnce MessageReceiver::ReceiveAtOnce(const Message& message, int polls) {
-  const Call call = CallOf(message, number_ + 1, 0);
-  const AtOnce moved = runner_.ReceiveAtOnce(call, message.output.data, BytesOf(message), polls);
-  if (moved != AtOnce::kDone) return moved;
-  ++number_;
-  context_.config->monitor->Received(context_.peer, BytesOf(message));
-  return moved;
-}
-
 void MessageReceiver::Admit(bool* moved) {
   const MessageList& any = context_.shared->any_posted;
   const uint64_t end = any.empty() ? UINT64_MAX : any.front().order;

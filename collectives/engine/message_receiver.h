@@ -44,7 +44,14 @@ class MessageReceiver {
   void Post(const Message& message);
   // As Messages::MoveAtOnce, for a receive into host memory with the tag 0. The receiver is idle, and nothing waits for
   // a message from any rank.
-  AtOnce ReceiveAtOnce(const Message& message, int polls);
+  AtOnce ReceiveAtOnce(const Message& message, int polls) {
+    const size_t bytes = BytesOf(message);
+    const AtOnce moved = runner_.ReceiveAtOnce(CallOf(message, number_ + 1, 0), message.output.data, bytes, polls);
+    if (moved != AtOnce::kDone) return moved;
+    ++number_;
+    context_.config->monitor->Received(context_.peer, bytes);
+    return moved;
+  }
   // Compares receives with what is held, in the order of posting, up to the first one from any rank that was not.
   void Admit(bool* moved);
   // Order of the earliest receive for this peer that was not compared with what is held; the largest if there is none.

@@ -27,16 +27,14 @@ void MessageSender::Post(const Message& message) {
   is_idle_ = false;
 }
 
-AtOnce MessageSender::SendAtOnce(const Message& message) {
+AtOnce MessageSender::SendOrBegin(const Message& message) {
   if (uses_tags_ && BytesOf(message) > EagerBytesWithTags(context_.plan())) return AtOnce::kNo;  // It is offered.
-  const bool may_begin = !runner_.SendsWhole(BytesOf(message));
   // Before anything is sent, since it may need memory.
-  if (may_begin && (message.cookie == nullptr || !context_.shared->pool.Prepare())) return AtOnce::kNo;
+  if (message.cookie == nullptr || !context_.shared->pool.Prepare()) return AtOnce::kNo;
   const Call call = CallOf(message, number_ + 1, 0);
   const AtOnce moved = runner_.SendAtOnce(call, message.input.data, BytesOf(message));
   if (moved == AtOnce::kNo) return moved;
-  ++number_;
-  context_.config->monitor->Sent(context_.peer, BytesOf(message));
+  CountSent(BytesOf(message));
   if (moved == AtOnce::kDone) return moved;
   context_.shared->pool.Add(message, &lists_.current);
   QueuedMessage& current = lists_.current.front();

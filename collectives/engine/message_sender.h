@@ -31,7 +31,17 @@ class MessageSender {
   // Lets std::bad_alloc through.
   void Post(const Message& message);
   // As Messages::MoveAtOnce, for a message in host memory with the tag 0. The sender is idle.
-  AtOnce SendAtOnce(const Message& message);
+  AtOnce SendAtOnce(const Message& message) {
+    return SendsWhole(BytesOf(message)) ? SendWhole(message) : SendOrBegin(message);
+  }
+  // The same for a message that SendsWhole.
+  AtOnce SendWhole(const Message& message) {
+    const size_t bytes = BytesOf(message);
+    if (uses_tags_ && bytes > EagerBytesWithTags(context_.plan())) return AtOnce::kNo;  // It is offered.
+    const AtOnce moved = runner_.SendWhole(CallOf(message, number_ + 1, 0), message.input.data, bytes);
+    if (moved == AtOnce::kDone) CountSent(bytes);
+    return moved;
+  }
   bool SendsWhole(size_t bytes) const { return runner_.SendsWhole(bytes); }
   // Whether all that there is to do is to end a message that SendAtOnce has begun.
   bool has_only_begun() const {
@@ -62,6 +72,12 @@ class MessageSender {
   // Empty slices that are under way at most.
   static constexpr size_t kMostEmpty = 4;
 
+  // SendAtOnce for a message that may end later.
+  AtOnce SendOrBegin(const Message& message);
+  void CountSent(size_t bytes) {
+    ++number_;
+    context_.config->monitor->Sent(context_.peer, bytes);
+  }
   Status BeginNext(bool* began);
   // Sets the deadline of the earliest message with that tag that was begun or is next, if it has none.
   void SetNextDeadline(int32_t tag);

@@ -46,6 +46,12 @@ class Messages {
       Activate(peer);
     return moved;
   }
+  // MoveAtOnce for a send of which SendsWhole is true.
+  AtOnce SendWhole(const Message& message) {
+    MessagePeer* const peer = IdlePeerOf(message);
+    const bool may = peer != nullptr && message.IsReady() && message.input.queue == nullptr;
+    return may ? peer->sender().SendWhole(message) : AtOnce::kNo;
+  }
   // Whether MoveAtOnce never begins a send to that peer of so many bytes. False for the first one.
   bool SendsWhole(int peer, size_t bytes) const {
     const MessagePeer* const known = peers_[static_cast<size_t>(peer)].get();

@@ -136,15 +136,7 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
   return Status();
 }
 
-bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
-  if (!MayPublish(fault)) return false;
-  prepared_bytes_ = 0;
-  loan_.is_latest = false;
-  if (bytes <= ShmDescriptor::kPayloadBytes) {
-    if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
-    Announce(tag, kShmInline, bytes);
-    return true;
-  }
+bool ShmSender::PublishInSlot(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
   // Looking for returned slots costs as much as transferring a line of data, so it is not done for each slice.
   if (2 * num_free_ <= shared_.num_slots) CollectReturns(fault);
   std::byte* const slot = LendFree(fault);
@@ -191,15 +183,6 @@ void ShmSender::PublishOne(Send* send) {
     send->cookie = 0;
   }
   Announce(send->tag, word, send->bytes);
-}
-
-void ShmSender::Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
-  ShmDescriptor& descriptor = NextDescriptor();
-  std::memcpy(descriptor.tag, tag.words.data(), sizeof(descriptor.tag));
-  descriptor.slot.store(word, std::memory_order_relaxed);
-  descriptor.bytes.store(bytes, std::memory_order_relaxed);
-  // Releases the slot's content and the descriptor's; the receiver acquires it.
-  descriptor.ticket.store(next_ticket_++, std::memory_order_release);
 }
 
 bool ShmSender::Complete(bool* copied, ShmFault* fault) {

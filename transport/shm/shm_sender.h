@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/clock.h"
@@ -86,7 +87,15 @@ class ShmSender {
 
   // Publishes a copy of a slice at once, inside its descriptor or in a slot. Returns false while other sends wait or
   // there is no room.
-  bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault);
+  bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
+    if (!MayPublish(fault)) return false;
+    prepared_bytes_ = 0;
+    loan_.is_latest = false;
+    if (bytes > ShmDescriptor::kPayloadBytes) return PublishInSlot(tag, data, bytes, fault);
+    if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
+    Announce(tag, kShmInline, bytes);
+    return true;
+  }
   bool HasRoomForShort(ShmFault* fault) { return MayPublish(fault) && num_free_ > 0; }
   // The same for a filled slot from Acquire, which belongs to the peer from then on. Only while MayPublish().
   void PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes);
@@ -168,7 +177,16 @@ class ShmSender {
   }
   bool HasRoom(ShmFault* fault);
   void PublishOne(Send* send);
-  void Announce(const Tag& tag, uint32_t word, uint32_t bytes);
+  void Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
+    ShmDescriptor& descriptor = NextDescriptor();
+    std::memcpy(descriptor.tag, tag.words.data(), sizeof(descriptor.tag));
+    descriptor.slot.store(word, std::memory_order_relaxed);
+    descriptor.bytes.store(bytes, std::memory_order_relaxed);
+    // Releases the slot's content and the descriptor's; the receiver acquires it.
+    descriptor.ticket.store(next_ticket_++, std::memory_order_release);
+  }
+  // PublishShort for what is larger than a descriptor takes.
+  bool PublishInSlot(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault);
   void Free(uint32_t slot);
   void FreeAtHome(uint32_t slot);  // Its content never went to the peer, so it is lent next.
   uint32_t TakeFree();

@@ -1,16 +1,9 @@
 #include "collectives/algorithms/message/message.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "collectives/algorithms/slice_tag.h"
 
 namespace annulus {
 namespace {
-
-// A look at a socket is a system call, so there is one in place of this many at memory. A choice, not a measured
-// optimum.
-constexpr int kPollsPerSystemCall = 16;
 
 void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   for (int peer = 0; peer < job.nranks() && HasMesh(job.nranks(), job.settings); ++peer) {
@@ -47,12 +40,9 @@ void MessageRunner::Start(const ScheduleParams& params, const Work* work, Recv* 
   pipelines_.front().Start(&schedule_, work, nullptr, first);
 }
 
-// As the pipeline tags the only slice of a message.
-Tag MessageRunner::TagOf(const Call& call) const { return PackTag(call, {0, 0, channel_}); }
-
-AtOnce MessageRunner::SendAtOnce(const Call& call, const std::byte* data, size_t bytes) {
+AtOnce MessageRunner::SendOrBegin(const Call& call, const std::byte* data, size_t bytes) {
   if (short_path_ == nullptr) return AtOnce::kNo;
-  if (!SendsWhole(bytes) && bytes <= lent_bytes_) {
+  if (bytes <= lent_bytes_) {
     const AtOnce lent = LendAtOnce(call, data, bytes);
     if (lent != AtOnce::kNo) return lent;
   }
@@ -86,24 +76,6 @@ Status MessageRunner::Advance(bool* moved) {
   ANNULUS_RETURN_IF_ERROR(endpoint_->Progress(moved));
   flushes_ = !short_path_->Flush() || lent_.code == Code::kInProgress;
   return Work::OutcomeOfSend(lent_.code, endpoint_->peer());
-}
-
-AtOnce MessageRunner::ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls) {
-  if (short_path_ == nullptr || bytes > std::max(short_bytes_, lent_bytes_)) return AtOnce::kNever;
-  ShortPath::Slice slice;
-  if (!shares_memory_) polls /= kPollsPerSystemCall;
-  bool came = false;
-  for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
-  if (!came) return AtOnce::kNo;
-  // Receiving it properly says what is wrong with another slice.
-  if (slice.bytes != bytes || !SameTag(slice.tag, TagOf(call))) return AtOnce::kNever;
-  if (slice.data == nullptr && !short_path_->PopInto(data)) return AtOnce::kNo;
-  if (slice.data != nullptr) {
-    if (bytes > 0) std::memcpy(data, slice.data, bytes);
-    short_path_->Pop();
-  }
-  short_path_->Flush();
-  return AtOnce::kDone;
 }
 
 }  // namespace annulus

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "collectives/algorithms/message/message_schedule.h"
 #include "collectives/algorithms/pipeline_runner.h"
 #include "collectives/algorithms/row.h"
+#include "collectives/algorithms/slice_tag.h"
 
 namespace annulus {
 
@@ -73,8 +75,24 @@ class MessageRunner final : public PipelineRunner {
   // Short cut in place of Start, for `bytes` in host memory over a link that has a short path. `call` is the message's
   // identity, as Work::call. Sends or receives the message if that is possible at once; looks for it `polls` times, or
   // less often where a look is a system call. kNo and kNever: nothing has happened. Nothing allocates.
-  AtOnce SendAtOnce(const Call& call, const std::byte* data, size_t bytes);
-  AtOnce ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls);
+  AtOnce SendAtOnce(const Call& call, const std::byte* data, size_t bytes) {
+    return SendsWhole(bytes) ? SendWhole(call, data, bytes) : SendOrBegin(call, data, bytes);
+  }
+  // SendAtOnce for a message that SendsWhole.
+  AtOnce SendWhole(const Call& call, const std::byte* data, size_t bytes) {
+    if (short_path_ == nullptr || bytes > short_bytes_) return AtOnce::kNo;
+    if (!short_path_->SendCopy(TagOf(call), data, static_cast<uint32_t>(bytes)).ok()) return AtOnce::kNo;
+    short_path_->Flush();
+    return AtOnce::kDone;
+  }
+  AtOnce ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls) {
+    if (short_path_ == nullptr || bytes > std::max(short_bytes_, lent_bytes_)) return AtOnce::kNever;
+    ShortPath::Slice slice;
+    if (!shares_memory_) polls /= kPollsPerSystemCall;
+    bool came = false;
+    for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
+    return came ? TakeSlice(slice, call, data, bytes) : AtOnce::kNo;
+  }
   // Whether SendAtOnce never returns kBegun for messages of that size.
   bool SendsWhole(size_t bytes) const { return bytes < whole_end_; }
 
@@ -103,6 +121,9 @@ class MessageRunner final : public PipelineRunner {
   // (decision 88).
   static constexpr size_t kLeastLentAtOnceBytes = 32 * 1024;
   static constexpr size_t kMostLentAtOnceBytes = 256 * 1024;
+  // A look at a socket is a system call, so there is one in place of this many at memory. A choice, not a measured
+  // optimum.
+  static constexpr int kPollsPerSystemCall = 16;
 
   static bool Lends(const Limits& limits) { return limits.shares_memory && limits.may_land_in.Has(MemoryKind::kHost); }
   // SendsWhole for all messages that are smaller, in bytes.
@@ -111,7 +132,21 @@ class MessageRunner final : public PipelineRunner {
     return Lends(limits) ? kLeastLentAtOnceBytes : kMostCopiedAtOnceBytes + 1;
   }
 
-  Tag TagOf(const Call& call) const;
+  // As the pipeline tags the only slice of a message.
+  Tag TagOf(const Call& call) const { return PackTag(call, {0, 0, channel_}); }
+  AtOnce SendOrBegin(const Call& call, const std::byte* data, size_t bytes);
+  // The rest of ReceiveAtOnce for a slice that has come.
+  AtOnce TakeSlice(const ShortPath::Slice& slice, const Call& call, std::byte* data, size_t bytes) {
+    // Receiving it properly says what is wrong with another slice.
+    if (slice.bytes != bytes || !SameTag(slice.tag, TagOf(call))) return AtOnce::kNever;
+    if (slice.data == nullptr && !short_path_->PopInto(data)) return AtOnce::kNo;
+    if (slice.data != nullptr) {
+      if (bytes > 0) std::memcpy(data, slice.data, bytes);
+      short_path_->Pop();
+    }
+    short_path_->Flush();
+    return AtOnce::kDone;
+  }
   AtOnce LendAtOnce(const Call& call, const std::byte* data, size_t bytes);
 
   Endpoint* const endpoint_;

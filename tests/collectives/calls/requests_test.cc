@@ -92,6 +92,63 @@ TEST_F(RequestsTest, ARequestThatEndsAtOnceNeedsNoMemoryAndIsFreedAsOthersAre) {
   EXPECT_EQ(Free(handle), Code::kInvalidArgument);
 }
 
+// A plain one, whose end takes a short way, leaves what another one begins with as it was, and the other way round.
+TEST_F(RequestsTest, APlainRequestAndOthersLeaveNothingToEachOther) {
+  CallArguments send;
+  send.kind = CollectiveKind::kSend;
+  RequestList list;
+  RequestHandle earlier = 0;
+  for (const bool plain : {false, true, true, false, false, true, false}) {
+    Request* request = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      request = plain ? requests_->AddPlain(send) : requests_->Add(send);
+    }
+    EXPECT_NE(request->handle, earlier);
+    earlier = request->handle;
+    RequestState fresh;
+    fresh.handle = request->handle;
+    fresh.is_plain = plain;
+    EXPECT_EQ(request->place, 0u) << "the same place";
+    EXPECT_EQ(request->plan, fresh.plan);
+    EXPECT_EQ(request->number, fresh.number);
+    EXPECT_EQ(request->list, fresh.list);
+    EXPECT_EQ(request->group, fresh.group);
+    EXPECT_EQ(request->waiters, fresh.waiters);
+    EXPECT_EQ(request->discarded, fresh.discarded);
+    EXPECT_EQ(request->told, fresh.told);
+    EXPECT_EQ(request->awaited, fresh.awaited);
+    EXPECT_EQ(request->done, fresh.done);
+    EXPECT_EQ(request->code, fresh.code);
+    EXPECT_EQ(request->is_plain, fresh.is_plain);
+    EXPECT_EQ(request->options.done, nullptr);
+    EXPECT_EQ(request->options.received, nullptr);
+    EXPECT_EQ(request->label, "");
+    request->plan = 7;
+    request->number = 8;
+    request->told = request->awaited = true;
+    list.push_back(request);
+    list.erase(request);
+    requests_->Finish(request, Code::kTimeout);
+    EXPECT_EQ(Wait(request->handle), Code::kTimeout);
+    EXPECT_EQ(Free(request->handle), Code::kOk);
+  }
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+}
+
+TEST_F(RequestsTest, APlainRequestThatNobodyHoldsGoesWithItsEnd) {
+  Request* request = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    request = requests_->AddPlain(CallArguments());
+    request->discarded = true;
+  }
+  const RequestHandle handle = request->handle;
+  requests_->Finish(request, Code::kOk);
+  EXPECT_EQ(Wait(handle, 0), Code::kInvalidArgument);
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+}
+
 TEST_F(RequestsTest, WaitingEndsWithTheRequest) {
   Request* const request = MakeOne();
   const RequestHandle handle = request->handle;
