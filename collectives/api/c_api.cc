@@ -292,10 +292,19 @@ annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_
 
 namespace {
 
-// What is not over with a look; apart, so that a look needs few registers.
+// What is not over with a look is apart, so that a look needs few registers.
 [[gnu::noinline]] annulus_status_t WaitInFull(annulus_request_t* request, int64_t timeout_ms) {
   return WithOwner(request, [&](Communicator* owner, annulus::FailedCall* failed) {
     return owner->Wait(Unwrap(request), timeout_ms, failed);
+  });
+}
+
+[[gnu::noinline]] annulus_status_t WaitAgain(Communicator* owner, annulus_request_t* request, int64_t timeout_ms) {
+  return Guarded([&] {
+    if (owner != nullptr) {
+      if (const std::optional<Code> again = owner->WaitAgain(Unwrap(request), timeout_ms)) return ToC(*again);
+    }
+    return WaitInFull(request, timeout_ms);
   });
 }
 
@@ -311,15 +320,9 @@ namespace {
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject("request is null");
-  const RequestHandle handle = Unwrap(request);
-  const RequestTable::Seen seen = OfProcess().requests.Look(handle);
+  const RequestTable::Seen seen = OfProcess().requests.Look(Unwrap(request));
   if (seen.has_ended_well && timeout_ms >= -1) return ANNULUS_OK;
-  return Guarded([&] {
-    if (seen.owner != nullptr) {
-      if (const std::optional<Code> again = seen.owner->WaitAgain(handle, timeout_ms)) return ToC(*again);
-    }
-    return WaitInFull(request, timeout_ms);
-  });
+  return WaitAgain(seen.owner, request, timeout_ms);
 }
 
 annulus_status_t annulus_request_test(annulus_request_t* request) { return annulus_request_wait(request, 0); }

@@ -191,6 +191,12 @@ annulus_status_t annulus::c_api::Refuse(annulus_comm_t* comm, const Status& stat
   return Outcome(Unwrap(comm), outcome, call.kind, call.label());
 }
 
+annulus_status_t annulus::c_api::RunInFull(annulus_comm_t* comm, const CallArguments& arguments,
+                                           std::optional<Code> again) {
+  const Status status = again ? Status(*again) : Unwrap(comm)->Run(arguments);
+  return Outcome(Unwrap(comm), status, arguments.kind, arguments.label());
+}
+
 annulus_status_t annulus::c_api::SubmitInFull(annulus_comm_t* comm, std::span<const CallArguments> calls,
                                               annulus_request_t** request) {
   if (request != nullptr) *request = nullptr;

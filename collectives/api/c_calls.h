@@ -22,15 +22,17 @@ inline void SetOp(annulus_op_t op, CallArguments* arguments) {
   arguments->created_op = built_in ? 0 : number;
 }
 
-// A call that repeats the latest small one is over before anything else is looked at.
-inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
+// Run for what no short cut has done; `again` is what came of that.
+annulus_status_t RunInFull(annulus_comm_t* comm, const CallArguments& arguments, std::optional<Code> again);
+// A call that repeats the latest small one, or a small message, is over before anything else is looked at. Inlined, so
+// that each function knows its kind.
+[[gnu::always_inline]] inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
   if (comm == nullptr) return Reject("comm is null");
   return Guarded([&] {
     const std::optional<Code> again = Unwrap(comm)->RunAgain(arguments);
     if (again == Code::kOk) [[likely]]
       return ANNULUS_OK;
-    const Status status = again ? Status(*again) : Unwrap(comm)->Run(arguments);
-    return Outcome(Unwrap(comm), status, arguments.kind, arguments.label());
+    return RunInFull(comm, arguments, again);
   });
 }
 

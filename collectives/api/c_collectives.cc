@@ -58,7 +58,7 @@ annulus_status_t RejectSubmission(annulus_comm_t* comm, const CallArguments& arg
   return annulus::c_api::Submit(comm, {&arguments, 1}, request);
 }
 
-annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
+[[gnu::always_inline]] inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
   return annulus::c_api::Run(comm, arguments);
 }
 

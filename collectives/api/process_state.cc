@@ -33,8 +33,11 @@ void ProcessState::FindDevices() {
   });
 }
 
-ProcessState& OfProcess() {
+constinit std::atomic<ProcessState*> process_state{nullptr};
+
+ProcessState& MakeOfProcess() {
   static ProcessState& state = *std::make_unique<ProcessState>().release();
+  process_state.store(&state, std::memory_order_release);
   return state;
 }
 

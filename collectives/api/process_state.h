@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,7 +44,13 @@ struct ProcessState {
   std::string why_no_cuda;  // Why there is none that can be used; "" when there is one.
 };
 
-// Never destroyed: handles may be looked up, and memory freed, while the process ends.
-ProcessState& OfProcess();
+// Never destroyed: handles may be looked up, and memory freed, while the process ends. Made on first use; a look at the
+// pointer costs less than at the guard of a static variable.
+[[gnu::visibility("hidden")]] extern std::atomic<ProcessState*> process_state;
+ProcessState& MakeOfProcess();
+inline ProcessState& OfProcess() {
+  ProcessState* const state = process_state.load(std::memory_order_acquire);
+  return state != nullptr ? *state : MakeOfProcess();
+}
 
 }  // namespace annulus::c_api

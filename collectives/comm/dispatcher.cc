@@ -102,8 +102,7 @@ bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {
   return !by_priority() && queues_->QueueOf(given.sendbuf) == nullptr && queues_->QueueOf(given.recvbuf) == nullptr;
 }
 
-std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
-  if (IsMessage(given.kind)) return RunMessageAtOnce(given);
+std::optional<Code> Dispatcher::RunCallAgain(const CallArguments& given) {
   if (!IsRepeatable(given.kind) || given.priority() != 0 || given.agree_first()) return std::nullopt;
   CallQueue::Turn turn(queue_);
   if (!turn || !CanRunAgain(given)) return std::nullopt;

@@ -46,7 +46,9 @@ class Dispatcher {
   // Short cut for a small collective that repeats the latest one with other data, so that most of the bookkeeping stays
   // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
   // proceed at once, which takes a microsecond or two. Does nothing, and returns nothing, for any other call.
-  std::optional<Code> RunAgain(const CallArguments& given);
+  std::optional<Code> RunAgain(const CallArguments& given) {
+    return IsMessage(given.kind) ? RunMessageAtOnce(given) : RunCallAgain(given);
+  }
   // The same for the first of two messages that are made together: sends a small one at once, if the receive is good
   // too. Then only that is left.
   bool SendsBefore(const CallArguments& send, const CallArguments& recv);
@@ -147,7 +149,8 @@ class Dispatcher {
   bool SubmitCallsAgain(std::span<const CallArguments> group, void* handle);
   // SubmitAgain for a group of allreduces that can be done as one. They need not repeat the latest call.
   bool SubmitAsOne(std::span<const CallArguments> given, void* handle);
-  // RunAgain for messages.
+  // RunAgain for collectives, and for messages.
+  std::optional<Code> RunCallAgain(const CallArguments& given);
   std::optional<Code> RunMessageAtOnce(const CallArguments& given);
   // The same for one that is to be queued. Returns whether it has ended.
   bool EndsAtOnce(Request* message);

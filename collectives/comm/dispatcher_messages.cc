@@ -47,7 +47,10 @@ Message MessageOf(const CallArguments& a) {
     CallQueue::Turn turn(queue_);
     if (!turn || failures_->ended()) return std::nullopt;
     if (message.sends && !messages_.SendsWhole(message.peer, BytesOf(message))) return SendAtOnce(&turn, given);
-    const AtOnce moved = MoveFirst(&turn, given, message, MessagePolls());
+    const bool others_posted = turn.FirstPosted() != nullptr;
+    if (others_posted && turn.HasPostedBefore(given, nullptr)) return std::nullopt;
+    const AtOnce moved = message.sends ? driver_.SendWhole(message, others_posted)
+                                       : driver_.ReceiveAtOnce(message, MessagePolls(), others_posted);
     EndBegun(&turn, 1);
     if (moved == AtOnce::kDone) return EndAtOnce(&turn, given);
     if (message.sends || moved == AtOnce::kNever || queue_->IsWanted()) return std::nullopt;
@@ -255,7 +258,8 @@ AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls
   message.cookie = request;
   message.timeout = given.timeout();
   const bool is_alone = turn->FirstPosted() == request && request->next == nullptr;
-  const AtOnce moved = driver_.MoveAtOnce(message, polls, !is_alone);
+  const AtOnce moved =
+      message.sends ? driver_.MoveAtOnce(message, polls, !is_alone) : driver_.ReceiveAtOnce(message, polls, !is_alone);
   if (moved == AtOnce::kBegun) turn->KeepMessage(request, false);
   if (moved != AtOnce::kDone) return moved;
   turn->RemoveMessage(request);

@@ -74,6 +74,15 @@ class Driver {
     if (!MayMoveAtOnce() || !MayPass(others_posted || messages_->has_active())) return AtOnce::kNo;
     return MoveMessage([&] { return messages_->MoveAtOnce(message, polls); });
   }
+  // The same for a receive, and for a send of which Messages::SendsWhole is true.
+  AtOnce ReceiveAtOnce(const Message& message, int polls, bool others_posted) {
+    if (!MayMoveAtOnce() || !MayPass(others_posted || messages_->has_active())) return AtOnce::kNo;
+    return MoveMessage([&] { return messages_->ReceiveAtOnce(message, polls); });
+  }
+  AtOnce SendWhole(const Message& message, bool others_posted) {
+    if (!MayMoveAtOnce() || !MayPass(others_posted || messages_->has_active())) return AtOnce::kNo;
+    return MoveMessage([&] { return messages_->SendWhole(message); });
+  }
   // The same for a send that is only being started: nobody would drive the others in its place.
   AtOnce StartAtOnce(const Message& message) {
     if (!MayMoveAtOnce()) return AtOnce::kNo;

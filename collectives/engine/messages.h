@@ -37,10 +37,9 @@ class Messages {
   // Looks up to `polls` times for one to receive. kBegun: it has a cookie, and `done` follows, as it does not after
   // kDone. kNo: nothing has happened; posting it finds out why. Nothing allocates.
   AtOnce MoveAtOnce(const Message& message, int polls) {
+    if (!message.sends) return ReceiveAtOnce(message, polls);
     MessagePeer* const peer = IdlePeerOf(message);
-    if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)
-      return AtOnce::kNo;
-    if (!message.sends) return peer->receiver().ReceiveAtOnce(message, polls);
+    if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr) return AtOnce::kNo;
     const AtOnce moved = peer->sender().SendAtOnce(message);
     if (moved == AtOnce::kBegun) [[unlikely]]
       Activate(peer);
@@ -51,6 +50,12 @@ class Messages {
     MessagePeer* const peer = IdlePeerOf(message);
     const bool may = peer != nullptr && message.IsReady() && message.input.queue == nullptr;
     return may ? peer->sender().SendWhole(message) : AtOnce::kNo;
+  }
+  // MoveAtOnce for a receive.
+  AtOnce ReceiveAtOnce(const Message& message, int polls) {
+    MessagePeer* const peer = IdlePeerOf(message);
+    const bool may = peer != nullptr && message.IsReady() && message.output.queue == nullptr;
+    return may ? peer->receiver().ReceiveAtOnce(message, polls) : AtOnce::kNo;
   }
   // Whether MoveAtOnce never begins a send to that peer of so many bytes. False for the first one.
   bool SendsWhole(int peer, size_t bytes) const {
