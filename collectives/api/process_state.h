@@ -46,7 +46,7 @@ struct ProcessState {
 
 // Never destroyed: handles may be looked up, and memory freed, while the process ends. Made on first use; a look at the
 // pointer costs less than at the guard of a static variable.
-[[gnu::visibility("hidden")]] extern std::atomic<ProcessState*> process_state;
+extern std::atomic<ProcessState*> process_state;
 ProcessState& MakeOfProcess();
 inline ProcessState& OfProcess() {
   ProcessState* const state = process_state.load(std::memory_order_acquire);
