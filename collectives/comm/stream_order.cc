@@ -44,12 +44,15 @@ void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds fo
 }
 
 bool StreamOrder::MayBeFold(const CallArguments& call) const {
-  const bool has_parts = call.kind == CollectiveKind::kReduceScatter || call.kind == CollectiveKind::kAllgather;
-  const bool is_plain = (call.kind == CollectiveKind::kAllreduce || has_parts) && call.created_op == 0;
-  const size_t bytes = call.count * TypeBytes(call.type) * (has_parts ? static_cast<size_t>(nranks_) : 1);
+  if (agreement_ == nullptr || !HasFoldProgram(call.kind) || call.created_op != 0) return false;
+  FoldCall fold;
+  fold.kind = call.kind;
+  const size_t parts = fold.has_parts() ? static_cast<size_t>(nranks_) : 1;
   const size_t least = std::min(kLeastFoldBytes, fold_rules_.memory_bytes / kLeastOfMemory);
-  return agreement_ != nullptr && is_plain && bytes >= least && fold_rules_.may_be(call);
+  return call.count * TypeBytes(call.type) * parts >= least;
 }
+
+bool StreamOrder::MayAgreeIn(const CallArguments& call) const { return MayBeFold(call) && fold_rules_.may_be(call); }
 
 StreamFold* StreamOrder::FoldOf(StreamCall* call) {
   for (const auto& fold : folds_) {
@@ -80,11 +83,16 @@ Status StreamOrder::Call::Stage(std::span<CallArguments> calls, bool may_do_noth
   ANNULUS_RETURN_IF_ERROR(order_->calls_->FindCapture(stream_, &capture_));
   // No call of a graph is a candidate for a fold: ranks launch graphs as often as they like.
   if (is_captured()) return StageInGraph(calls);
-  may_be_fold_ = calls.size() == 1 && !may_do_nothing && order_->MayBeFold(calls.front());
-  if (!may_be_fold_) return StageCopies(calls, may_do_nothing, until);
+  if (calls.size() != 1 || may_do_nothing || !order_->MayBeFold(calls.front()))
+    return StageCopies(calls, may_do_nothing, until);
   ANNULUS_RETURN_IF_ERROR(order_->agreement_->Await(order_->candidates_ + 1, until));
-  if (order_->agreement_->IsFold(order_->candidates_ + 1)) return StageProgram(&calls.front(), until);
+  is_candidate_ = order_->MayAgreeIn(calls.front());
+  if (order_->agreement_->IsFold(order_->candidates_ + 1)) {
+    is_candidate_ = true;
+    return StageProgram(&calls.front(), until);
+  }
   ANNULUS_RETURN_IF_ERROR(StageCopies(calls, may_do_nothing, until));
+  if (!is_candidate_) return Status();
   DoTask();
   order_->FoldOf(place_.call)->pieces = 0;
   return Status();
@@ -137,10 +145,12 @@ void StreamOrder::Call::DoTask() {
 Status StreamOrder::Call::StageProgram(CallArguments* call, Deadline until) {
   FoldCall fold;
   fold.kind = call->kind;
+  fold.rank = order_->rank_;
+  fold.root = call->root;
   fold.input = static_cast<const std::byte*>(call->sendbuf);
   fold.output = static_cast<std::byte*>(call->recvbuf);
-  fold.has_host_input = call->send_queue == nullptr;
-  fold.has_host_output = call->recv_queue == nullptr;
+  fold.has_host_input = call->send_queue == nullptr && fold.input_parts(order_->nranks_) > 0;
+  fold.has_host_output = call->recv_queue == nullptr && fold.output_parts(order_->nranks_) > 0;
   fold.count = call->count;
   fold.type = call->type;
   fold.op = call->op;
@@ -160,7 +170,7 @@ Status StreamOrder::Call::Enqueue(std::span<Request* const> made, std::span<Requ
   if (!is_captured()) rest_ = place;
   for (Request* const each : made) each->stream = place.call;
   for (Request* const each : queued) each->stream = place.call;
-  if (!may_be_fold_) return Status();
+  if (!is_candidate_) return Status();
   StreamFold* const fold = order_->FoldOf(place.call);
   fold->agreement = order_->agreement_.get();
   fold->number = ++order_->candidates_;

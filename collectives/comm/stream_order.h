@@ -2,8 +2,8 @@
 // device is replaced by staging memory, so that the ranks do a call on host memory; what lies in host memory stays
 // where it is, since the stream waits at a gate while the ranks use it.
 //
-// Large allreduces, reduce-scatters and allgathers may be done in memory of the device that the ranks share instead
-// (algorithms/shared_fold), once they have agreed.
+// Large collectives may be done in memory of the device that the ranks share instead (algorithms/shared_fold), once
+// they have agreed, which they do in allreduces, reduce-scatters and allgathers.
 //
 // Threads: OpenAll, MemoryBytes and GpuBytes from any; Call while its thread has the lock.
 #pragma once
@@ -93,9 +93,9 @@ class StreamOrder {
     StreamOrder* const order_;
     void* stream_ = nullptr;
     StreamCapture capture_;
-    StreamCalls::Place place_;  // Until it is enqueued.
-    StreamCalls::Place rest_;   // Of which a part is still to be enqueued.
-    bool may_be_fold_ = false;
+    StreamCalls::Place place_;   // Until it is enqueued.
+    StreamCalls::Place rest_;    // Of which a part is still to be enqueued.
+    bool is_candidate_ = false;  // A call in which the ranks may agree, or a fold.
   };
 
   // Opens all gates, those of later calls too.
@@ -109,7 +109,9 @@ class StreamOrder {
   size_t GpuBytes() const { return gpu_bytes_.load(std::memory_order_relaxed); }
 
  private:
+  // Whether it may be a fold once the ranks have agreed, and whether they may do so in it.
   bool MayBeFold(const CallArguments& call) const;
+  bool MayAgreeIn(const CallArguments& call) const;
   StreamFold* FoldOf(StreamCall* call);
 
   const int rank_;

@@ -1,6 +1,7 @@
 #include "collectives/engine/engine.h"
 
 #include "base/check.h"
+#include "collectives/algorithms/shared_fold/fold_program.h"
 #include "collectives/algorithms/table.h"
 
 namespace annulus {
@@ -73,6 +74,8 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   work_.segments = buffers.segments;
   work_.fold = buffers.fold;
   params_ = Plan(call, buffers);
+  // Whatever the kind: its device has got the program.
+  if (buffers.fold != nullptr && buffers.fold->pieces > 0) params_.algorithm = Algorithm::kSharedFold;
   work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
   work_.short_polls = host_.short_polls;
   SetRepeatable(nullptr);

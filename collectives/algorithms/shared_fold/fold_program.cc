@@ -21,8 +21,7 @@ size_t Aligned(size_t bytes) {
 
 // Most bytes of a part that a piece has: as many parts as there may be fit into half of the memory.
 size_t PieceBytes(const FoldLayout& layout, const FoldCall& call) {
-  const bool has_parts = !IsAllreduce(call.kind);
-  const size_t bytes = layout.piece_bytes / (has_parts ? static_cast<size_t>(layout.nranks()) : 1);
+  const size_t bytes = layout.piece_bytes / (call.has_parts() ? static_cast<size_t>(layout.nranks()) : 1);
   return bytes / StreamCalls::kAlignment * StreamCalls::kAlignment;
 }
 
@@ -31,12 +30,12 @@ uint32_t PiecesOf(const FoldLayout& layout, const FoldCall& call) {
   return static_cast<uint32_t>((call.part_bytes() + piece - 1) / piece);
 }
 
-// A piece of an allreduce ends within a chunk, or at the end of some.
+// A piece of a reduction without parts ends within a chunk, or at the end of some.
 size_t ListsBytes(const FoldLayout& layout, const FoldCall& call) {
   if (!Reduces(call.kind)) return 0;
   const size_t ranks = static_cast<size_t>(layout.nranks());
   const size_t pieces = PiecesOf(layout, call);
-  const size_t lists = IsAllreduce(call.kind) ? pieces + ranks : pieces * ranks;
+  const size_t lists = call.has_parts() ? pieces * ranks : pieces + ranks;
   return Aligned(lists * ranks * sizeof(std::byte*));
 }
 
@@ -117,10 +116,11 @@ class ProgramMaker {
   void AddFold(int chunk, const Range& range) {
     SliceOp op;
     const int n = layout_.nranks();
-    const int part = IsAllreduce(call_.kind) ? 0 : chunk;
+    const int part = call_.has_parts() ? chunk : 0;
+    const int last = call_.kind == CollectiveKind::kReduce ? call_.root : chunk;
     op.src = lists_;
     for (int k = 0; k < n; ++k) {
-      const std::byte* const source = InMemoryOf((chunk + 1 + k) % n, part, range.begin);
+      const std::byte* const source = InMemoryOf((last + 1 + k) % n, part, range.begin);
       if (k < 2) op.inline_src[k] = source;
       *lists_++ = source;
     }
@@ -134,12 +134,24 @@ class ProgramMaker {
   }
 
   void AddResults() {
-    if (IsAllgather(call_.kind)) {
-      for (int rank = 0; rank < layout_.nranks(); ++rank) AddResult(rank, rank, 0, piece_);
-    } else if (IsReduceScatter(call_.kind)) {
-      AddResult(0, layout_.folders[static_cast<size_t>(layout_.rank)], layout_.rank, piece_);
-    } else {
-      AddChunks();
+    const int parts = call_.output_parts(layout_.nranks());
+    if (parts == 0) return;
+    switch (call_.kind) {
+      case CollectiveKind::kBroadcast:
+        return AddResult(0, call_.root, 0, piece_);
+      case CollectiveKind::kScatter:
+        return AddResult(0, call_.root, layout_.rank, piece_);
+      case CollectiveKind::kReduceScatter:
+        return AddResult(0, layout_.folders[static_cast<size_t>(layout_.rank)], layout_.rank, piece_);
+      case CollectiveKind::kAlltoall:
+        for (int rank = 0; rank < parts; ++rank) AddResult(rank, rank, layout_.rank, piece_);
+        return;
+      case CollectiveKind::kAllgather:
+      case CollectiveKind::kGather:
+        for (int rank = 0; rank < parts; ++rank) AddResult(rank, rank, 0, piece_);
+        return;
+      default:
+        return AddChunks();
     }
   }
 
@@ -172,7 +184,7 @@ class ProgramMaker {
 
   // What a piece has of a chunk: of a reduce-scatter, a chunk is a part.
   Range InPiece(int chunk) const {
-    if (!IsAllreduce(call_.kind)) return piece_;
+    if (call_.has_parts()) return piece_;
     const size_t begin = ChunkBegin(call_.count, layout_.nranks(), static_cast<uint32_t>(chunk));
     const size_t elements = ChunkElements(call_.count, layout_.nranks(), static_cast<uint32_t>(chunk));
     return {std::max(begin, piece_.begin), std::min(begin + elements, piece_.end)};

@@ -1,7 +1,8 @@
-// The program of one rank's stream for an allreduce, reduce-scatter or allgather in memory that all ranks of a host
-// reach: each rank copies its input there, the first rank on each device folds the chunks of the ranks on that device,
-// where its own input was, and each rank copies what it wants from there. Chunks are folded in the order of the ring,
-// so the bits are those of the ring.
+// The program of one rank's stream for a collective in memory that all ranks of a host reach: each rank copies its
+// input there, the first rank on each device folds the chunks of the ranks on that device, where its own input was, and
+// each rank copies what it wants from there. Chunks are folded in the order of the ring, and those of a reduction to a
+// root in the order of all such reductions, so the bits are those of host memory. Where nothing is reduced, nobody
+// folds.
 //
 // A call is cut into pieces that the memory holds, each with four steps. Where a buffer has a part for every rank, a
 // piece has some elements of each. A piece lies in one half of the memory and the next one in the other: what a rank
@@ -62,7 +63,7 @@ struct StreamFold {
   StreamCall* call = nullptr;
   uint32_t pieces = 0;  // 0: it is none.
   bool folds = false;   // Whether this rank does.
-  // The user's buffers, where they lie in host memory; else null.
+  // The user's buffers, where they lie in host memory; else null, as where this rank has none.
   const std::byte* host_input = nullptr;
   std::byte* host_output = nullptr;
   std::byte* staging = nullptr;  // For a piece of them: one part behind the other.
@@ -72,9 +73,16 @@ struct StreamFold {
   size_t piece_bytes = 0;  // Bytes of a part that one piece takes.
 };
 
-// An allreduce, reduce-scatter or allgather.
+// Whether a call of that kind may have a program: all ranks know the sizes of all parts alike.
+constexpr bool HasFoldProgram(CollectiveKind kind) {
+  return kind != CollectiveKind::kNone && kind != CollectiveKind::kBarrier && !IsMessage(kind) &&
+         !HasVariableParts(kind) && kind <= CollectiveKind::kAlltoall;
+}
+
 struct FoldCall {
-  CollectiveKind kind = CollectiveKind::kAllreduce;
+  CollectiveKind kind = CollectiveKind::kAllreduce;  // One that HasFoldProgram.
+  int rank = 0;
+  int root = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   bool has_host_input = false;
@@ -85,8 +93,18 @@ struct FoldCall {
   uint64_t pieces_before = 0;  // Pieces of earlier calls.
 
   size_t part_bytes() const { return count * TypeBytes(type); }
-  int input_parts(int nranks) const { return IsReduceScatter(kind) ? nranks : 1; }
-  int output_parts(int nranks) const { return IsAllgather(kind) ? nranks : 1; }
+  // Parts that this rank's buffers have, 0 where it has none.
+  int input_parts(int nranks) const { return Parts(SendHolds(kind, rank == root), nranks); }
+  int output_parts(int nranks) const { return Parts(RecvHolds(kind, rank == root), nranks); }
+  // Whether some buffer has a part for each rank.
+  bool has_parts() const {
+    return SendHolds(kind, true) == Holding::kParts || RecvHolds(kind, true) == Holding::kParts;
+  }
+
+ private:
+  static int Parts(Holding holding, int nranks) {
+    return holding == Holding::kNothing ? 0 : holding == Holding::kParts ? nranks : 1;
+  }
 };
 
 // Bytes of staging memory that the program of a call needs.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/core/collective.h"
 #include "tests/collectives/api/stream_user.h"
 #include "tests/collectives/harness/cluster.h"
 
@@ -54,12 +55,15 @@ struct StreamSum {
   size_t offset = 0;  // Elements before the buffers.
   annulus_kind_t kind = ANNULUS_CALL_ALLREDUCE;
   int nranks = 1;  // Where buffers have a part for each.
+  int root = 0;
 
-  size_t bytes(bool has_parts) const {
-    return count * annulus_type_bytes(type) * (has_parts ? static_cast<size_t>(nranks) : 1);
+  // 0 where a rank has no such buffer.
+  size_t bytes(Holding holding) const {
+    if (holding == Holding::kNothing) return 0;
+    return count * annulus_type_bytes(type) * (holding == Holding::kParts ? static_cast<size_t>(nranks) : 1);
   }
-  size_t input_bytes() const { return bytes(kind == ANNULUS_CALL_REDUCE_SCATTER); }
-  size_t output_bytes() const { return bytes(kind == ANNULUS_CALL_ALLGATHER); }
+  size_t input_bytes(int rank) const { return bytes(SendHolds(static_cast<CollectiveKind>(kind), rank == root)); }
+  size_t output_bytes(int rank) const { return bytes(RecvHolds(static_cast<CollectiveKind>(kind), rank == root)); }
 };
 
 inline annulus_status_t RunOnHost(annulus_comm_t* comm, const StreamSum& sum, const void* in, void* out) {
@@ -68,6 +72,16 @@ inline annulus_status_t RunOnHost(annulus_comm_t* comm, const StreamSum& sum, co
       return annulus_reduce_scatter(comm, in, out, sum.count, sum.type, sum.op);
     case ANNULUS_CALL_ALLGATHER:
       return annulus_allgather(comm, in, out, sum.count, sum.type);
+    case ANNULUS_CALL_BROADCAST:
+      return annulus_broadcast(comm, in, out, sum.count, sum.type, sum.root);
+    case ANNULUS_CALL_REDUCE:
+      return annulus_reduce(comm, in, out, sum.count, sum.type, sum.op, sum.root);
+    case ANNULUS_CALL_GATHER:
+      return annulus_gather(comm, in, out, sum.count, sum.type, sum.root);
+    case ANNULUS_CALL_SCATTER:
+      return annulus_scatter(comm, in, out, sum.count, sum.type, sum.root);
+    case ANNULUS_CALL_ALLTOALL:
+      return annulus_alltoall(comm, in, out, sum.count, sum.type);
     default:
       return annulus_allreduce(comm, in, out, sum.count, sum.type, sum.op);
   }
@@ -87,20 +101,24 @@ inline std::vector<std::byte> RandomBytes(size_t size, int seed) {
 class SumInStream {
  public:
   SumInStream(annulus_comm_t* comm, const StreamSum& sum, int rank, StreamUser* user, cuda::Stream stream)
-      : sum_(sum), user_(user), before_(sum.offset * annulus_type_bytes(sum.type)), expected_(sum.output_bytes()) {
-    const std::vector<std::byte> input = RandomBytes(sum.input_bytes(), 100 * static_cast<int>(sum.type) + rank);
+      : sum_(sum), user_(user), before_(sum.offset * annulus_type_bytes(sum.type)), expected_(sum.output_bytes(rank)) {
+    const std::vector<std::byte> input = RandomBytes(sum.input_bytes(rank), 100 * static_cast<int>(sum.type) + rank);
     EXPECT_EQ(RunOnHost(comm, sum, input.data(), expected_.data()), ANNULUS_OK);
-    in_ = MemoryFor(sum.where == Where::kHostInput || sum.where == Where::kHost, sum.input_bytes(), &host_in_);
-    out_ = sum.where == Where::kInPlace ? in_
-                                        : MemoryFor(sum.where == Where::kHostOutput || sum.where == Where::kHost,
-                                                    sum.output_bytes(), &host_out_);
-    if (IsOnDevice(in_)) {
+    in_ = MemoryFor(sum.where == Where::kHostInput || sum.where == Where::kHost, input.size(), &host_in_);
+    out_ = sum.where == Where::kInPlace
+               ? in_
+               : MemoryFor(sum.where == Where::kHostOutput || sum.where == Where::kHost, expected_.size(), &host_out_);
+    if (input.empty()) {
+      in_ = nullptr;
+    } else if (IsOnDevice(in_)) {
       user->fake()->Write(in_ + before_, input.data(), input.size());
     } else {
       std::memcpy(in_ + before_, input.data(), input.size());
     }
     Calls calls;
-    annulus_call_t& call = calls.Rooted(sum.kind, in_ + before_, out_ + before_, sum.count, sum.type, 0);
+    std::byte* const in = input.empty() ? nullptr : in_ + before_;
+    std::byte* const out = expected_.empty() ? nullptr : out_ + before_;
+    annulus_call_t& call = calls.Rooted(sum.kind, in, out, sum.count, sum.type, sum.root);
     call.op = sum.op;
     call.stream = stream;
     call.stream_kind = ANNULUS_STREAM_CUDA;
@@ -109,7 +127,8 @@ class SumInStream {
 
   // Its stream has passed the call.
   void Compare() const {
-    std::vector<std::byte> found(sum_.output_bytes());
+    std::vector<std::byte> found(expected_.size());
+    if (found.empty()) return;
     if (IsOnDevice(out_)) {
       user_->fake()->Read(found.data(), out_ + before_, found.size());
     } else {
