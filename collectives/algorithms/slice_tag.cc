@@ -34,6 +34,12 @@ Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
             peer, 0};
   }
   if (!SameArguments(here, there)) return {Code::kMismatch, Difference(from, there, "this rank", here), peer, 0};
+  if (IsOfProgram(expected) != IsOfProgram(arrived)) {
+    const std::string without = IsOfProgram(expected) ? from : "this rank";
+    const std::string in_one = IsOfProgram(expected) ? "this rank" : from;
+    return {Code::kMismatch, without + " made " + CallName(here) + " without a stream, and " + in_one + " in one", peer,
+            0};
+  }
   return {Code::kProtocol, from + " sent another slice of " + CallName(here) + " than its schedule says", peer, 0};
 }
 

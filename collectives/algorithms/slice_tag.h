@@ -12,6 +12,10 @@
 
 namespace annulus {
 
+// In place of a slice's number: what ranks tell each other of a call that their devices have got as a program of their
+// streams (shared_fold/fold_program.h).
+inline constexpr uint64_t kProgramSlice = uint64_t{1} << 47;
+
 struct SliceId {
   uint32_t chunk = 0;
   uint64_t slice = 0;
@@ -38,6 +42,8 @@ inline Tag WithChunk(Tag tag, uint32_t chunk) {
   tag.words[2] = (tag.words[2] & ~uint64_t{0xffffffff}) | chunk;
   return tag;
 }
+
+inline bool IsOfProgram(const Tag& tag) { return tag.words[3] >> 16 == kProgramSlice; }
 
 inline uint32_t ChunkOf(const Tag& tag) { return static_cast<uint32_t>(tag.words[2]); }
 

@@ -21,9 +21,10 @@ ShortHop::ShortHop(int rank, int nranks, const Links* links, bool counts) : rank
   }
 }
 
-void ShortHop::Start(const Work* work, uint32_t bytes) {
+void ShortHop::Start(const Work* work, uint32_t bytes, uint64_t slice) {
   work_ = work;
   bytes_ = bytes;
+  slice_ = slice;
   StartAgain();
 }
 
@@ -35,7 +36,7 @@ Status ShortHop::Progress(bool* moved) {
 }
 
 Status ShortHop::SendAll(bool* moved) {
-  own_tag_ = PackTag(work_->call, {static_cast<uint32_t>(rank_), 0, 0});
+  own_tag_ = PackTag(work_->call, {static_cast<uint32_t>(rank_), slice_, 0});
   for (Peer& peer : peers_) {
     if (peer.sent) continue;
     Status sent = peer.short_path->SendCopy(own_tag_, work_->input.data, bytes_);

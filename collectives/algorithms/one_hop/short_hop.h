@@ -20,8 +20,9 @@ class ShortHop {
   // Largest slice that all links accept on the short path, in bytes; 0: some link has no short path.
   size_t most_bytes() const { return most_bytes_; }
 
-  // Begins to exchange `bytes` of the work's input. `work` stays valid until the exchange is over.
-  void Start(const Work* work, uint32_t bytes);
+  // Begins to exchange `bytes` of the work's input, as that slice of the call. `work` stays valid until the exchange is
+  // over.
+  void Start(const Work* work, uint32_t bytes, uint64_t slice = 0);
   // As Start, for the same number of bytes.
   void StartAgain() {
     for (Peer& peer : peers_) peer.sent = peer.came = false;
@@ -70,6 +71,7 @@ class ShortHop {
   std::vector<Peer> peers_;
   const Work* work_ = nullptr;
   uint32_t bytes_ = 0;
+  uint64_t slice_ = 0;
   Tag own_tag_;
   int unsent_ = 0;
   int missing_ = 0;

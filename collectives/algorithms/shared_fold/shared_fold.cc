@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "collectives/algorithms/slice_tag.h"
 #include "collectives/algorithms/two_hop/two_hop_schedule.h"
 
 namespace annulus {
@@ -64,7 +65,7 @@ SharedFold::Offer SharedFold::MakeOffer() {
 void SharedFold::StartHop(Stage stage, const void* data, uint32_t bytes) {
   stage_ = stage;
   saying_.input = ConstBuffer(static_cast<const std::byte*>(data));
-  hop_.Start(&saying_, bytes);
+  hop_.Start(&saying_, bytes, program_.fold != nullptr ? kProgramSlice : 0);
 }
 
 Status SharedFold::Hop(bool* moved, bool* is_over) {

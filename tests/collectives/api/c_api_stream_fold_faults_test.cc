@@ -301,5 +301,29 @@ TEST_F(StreamFoldFaultsTest, NobodyCallsTheDriverWhileACallIsUnderWay) {
   });
 }
 
+TEST_F(StreamFoldFaultsTest, ARankThatMakesACallOfAnotherKindWithoutAStreamEndsItToo) {
+  for (const annulus_kind_t kind : {ANNULUS_CALL_BROADCAST, ANNULUS_CALL_REDUCE, ANNULUS_CALL_GATHER,
+                                    ANNULUS_CALL_SCATTER, ANNULUS_CALL_ALLTOALL}) {
+    for (const int differs : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << "kind " << kind << ", without a stream: " << differs);
+      OnRanks(2, [&](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
+        if (rank == differs) {
+          std::vector<std::byte> in(2 * kBytes), out(2 * kBytes);
+          Calls calls;
+          calls.Rooted(kind, in.data(), out.data(), kBytes, ANNULUS_UINT8, 0).op = ANNULUS_SUM;
+          calls.Do(comm);  // A root may have sent all before it hears of the mismatch.
+        } else {
+          std::byte* const memory = user->Allocate(4 * kBytes);
+          EXPECT_EQ(InStream(comm, stream, kind, memory, memory + 2 * kBytes, kBytes), ANNULUS_OK);
+        }
+        EXPECT_TRUE(user->Drain(stream));
+        EXPECT_TRUE(ComesTrue([&] { return Verdict(comm).status == ANNULUS_MISMATCH; }));
+        EXPECT_NE(std::string(Verdict(comm).message).find("without a stream"), std::string::npos)
+            << Verdict(comm).message;
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace annulus
