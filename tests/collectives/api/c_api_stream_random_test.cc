@@ -9,7 +9,7 @@ namespace {
 
 TEST(CudaStreamRandomTest, ProgramsOfStreamsDoWhatTheirStepsDoInTurn) {
   LoadDriver();
-  const uint64_t rounds = Rounds(60, 4000);
+  const uint64_t rounds = Rounds(60, 10000);
   for (int form = 0; form < 3; ++form) {
     ClusterConfig config;
     config.nranks = form == 0 ? 3 : 2;
