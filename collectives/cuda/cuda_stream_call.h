@@ -72,8 +72,11 @@ class CudaStreamCall final : public StreamCall {
 
   CudaStreamCall(const CudaDevice& device, void* memory);
   Status Create();
-  // Whether it has more work than is enqueued before anybody knows of it.
-  bool IsDeep() const { return (program_.empty() ? outputs_.size() : program_.steps.size()) > kMostAtOnce; }
+  // Whether what is behind its first gate may have to wait to be enqueued, so that whoever opens the gate must know of
+  // the call by then: it is much, or has kernels, for which the driver may wait (CUDA_LAUNCH_BLOCKING, profilers).
+  bool IsDeep() const {
+    return !program_.folds.empty() || (program_.empty() ? outputs_.size() : program_.steps.size()) > kMostAtOnce;
+  }
   Status EnqueueInputs();
   // All behind the first gate.
   Status EnqueueRest(cuda::Stream user);

@@ -45,6 +45,7 @@ struct FakeOptions {
   bool maps_memory = true;         // It has the virtual memory API.
   size_t allocation_bytes = 0;     // If any, what is allocated seems to consist of so many bytes each.
   size_t most_pending = SIZE_MAX;  // Pieces of work that a stream takes; whoever has more waits.
+  bool launches_block = false;     // As with CUDA_LAUNCH_BLOCKING: whoever launches a kernel waits for it.
 };
 
 // A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.

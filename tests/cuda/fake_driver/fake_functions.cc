@@ -293,10 +293,14 @@ struct Functions : GraphFunctions, VirtualFunctions {
   }
   static Result LaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigned, unsigned block_x, unsigned,
                              unsigned, unsigned, Stream stream, void** parameters, void**) {
-    return WithContext("cuLaunchKernel", [&] {
-      return Fake().Launch(reinterpret_cast<FakeKernel*>(function), grid_x, grid_y, block_x, OfStream(stream),
-                           parameters);
+    int number = 0;
+    bool blocks = false;
+    const Result launched = WithContext("cuLaunchKernel", [&] {
+      number = OfStream(stream);
+      blocks = Fake().options().launches_block;
+      return Fake().Launch(reinterpret_cast<FakeKernel*>(function), grid_x, grid_y, block_x, number, parameters);
     });
+    return launched == Result::kSuccess && blocks ? Fake().gpu().Synchronize(number) : launched;
   }
 };
 
