@@ -1,6 +1,7 @@
 #include "collectives/cuda/cuda_domain.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -56,6 +57,12 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
       image_(image),
       exports_(this, &ranges_),
       process_(ProcessNumber()) {}
+
+// Children of one process have the same addresses, so that one would take a sibling's memory for its own.
+uint64_t CudaDomain::process() const {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  return process_ + kOdd * static_cast<uint64_t>(getpid());
+}
 
 CudaDomain::~CudaDomain() {
   exports_.End();

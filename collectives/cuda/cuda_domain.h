@@ -95,8 +95,8 @@ class CudaDomain final : public MemoryDomain {
   CudaMappings& mappings() { return shared_.mappings; }
   CudaPieces& pieces() { return shared_.pieces; }
   PeerAccess& peers() { return shared_.peers; }
-  // A number that no other process of the host has.
-  uint64_t process() const { return process_; }
+  // A number that no other process of the host has, a forked one neither.
+  uint64_t process() const;
 
  private:
   class Opening;
@@ -132,7 +132,7 @@ class CudaDomain final : public MemoryDomain {
   DeviceRanges ranges_;  // Ranges of the buffers of calls.
   CudaExports exports_;
   Shared shared_;
-  const uint64_t process_;
+  const uint64_t process_;    // That of process 0.
   mutable std::mutex mutex_;  // Guards what follows. Not held while the driver is called, as none here.
   Devices devices_;
   mutable std::set<std::string> kept_;
