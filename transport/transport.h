@@ -87,6 +87,9 @@ struct Send {
 struct Recv {
   // Where the data should land, if Limits allows it or InPlace::MayLand does; null for a slot.
   std::byte* landing = nullptr;
+  // Memory of a device that will read the data, and work on this memory with it: then the data may lie in other memory
+  // that the device reads (on_device). Null: the CPU must be able to read it.
+  const std::byte* reader = nullptr;
   // Largest slice to accept, in bytes. A larger one completes this with kProtocol, `tag` and `bytes` set as the peer
   // sent them, and breaks the link.
   uint32_t capacity = 0;
@@ -97,9 +100,11 @@ struct Recv {
   // == landing, or a slot that stays valid until Release. Set once `started`; only then is it known where the data of a
   // landing that InPlace::MayLand has accepted is.
   std::byte* data = nullptr;
-  // `data` lies in registered memory of the peer and must not be written. Release sets `code` to kPeerLost when the
-  // peer has given up meanwhile, because its user may have changed what was read.
+  // `data` lies in memory of the peer, or was copied from there, and must not be written. Release sets `code` to
+  // kPeerLost when the peer has given up meanwhile, because its user may have changed what was read.
   bool read_only = false;
+  // `data` lies in a device's memory, which the device of `reader` reads and the CPU must not touch. It is read_only.
+  bool on_device = false;
 
   Code code = Code::kOk;  // kInProgress from PostRecv to completion.
   Recv* next = nullptr;   // Owned by the endpoint.
@@ -111,7 +116,8 @@ struct Recv {
 struct LinkMemory {
   size_t staging = 0;      // Slots.
   size_t bookkeeping = 0;  // Rings, cells and frame buffers.
-  // Registered memory of the peer that is mapped here: address space, not memory of this process.
+  // Memory of the peer that is mapped here, registered memory and that of devices: address space, not memory of this
+  // process.
   size_t mapped = 0;
 };
 

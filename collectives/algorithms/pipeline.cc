@@ -43,16 +43,41 @@ void Pipeline::Prepare(Flight* flight) {
   if (step.recv_from >= 0) in.source = work_->links->At(step.recv_from, channel_);
   ANNULUS_CHECK((step.recv_from < 0 || in.source) && (step.send_to < 0 || flight->out.target));
   in.posted = flight->index == 0 && first_ != nullptr;
+  if (in.source != nullptr && in.source->limits().in_place.Has(MemoryKind::kDevice)) in.reader = PlaceOfReader(step);
   if (in.posted) {
     in.recv = first_;
+    ANNULUS_CHECK(first_->reader == nullptr || in.reader.queue != nullptr);
   } else if (step.recv_from >= 0) {
     in.recv = &in.own;
     const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
     const bool lands = step.store && !step.reduce && step.bytes > 0 && output.bytes >= step.bytes &&
                        MayLand(in.source, output.kind(), output.data, step.bytes);
     in.own.landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
+    in.own.reader = in.reader.queue != nullptr ? in.reader.data : nullptr;
     in.own.capacity = static_cast<uint32_t>(step.bytes);
   }
+}
+
+// What goes on without being stored or reduced has nobody to read it.
+Work::Place Pipeline::PlaceOfReader(const Step& step) const {
+  Work::Place reader;
+  for (size_t at = 0; at < step.bytes;) {
+    size_t bytes = step.bytes - at;
+    Work::Place place;
+    if (step.store) {
+      place = work_->OutputAt(step.output_offset + at);
+      bytes = std::min(bytes, place.bytes);
+    }
+    if (step.reduce) {
+      const Work::Place input = SourceAt(step, at);
+      bytes = std::min(bytes, input.bytes);
+      if (place.queue == nullptr) place = input;
+    }
+    if (place.queue == nullptr) return {};
+    if (at == 0) reader = place;
+    at += bytes;
+  }
+  return reader;
 }
 
 void Pipeline::FillWindow(bool* moved) {

@@ -7,7 +7,8 @@
 //   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the
 //     staging slot where it arrived and sent from there (TCP), and at the last hop into the output in the same pass;
 //   * the first hop sends from the user's input where the transport supports it, unless the input is scaled first;
-//   * peers that share memory read registered input and output in place, and no slot is written.
+//   * peers that share memory read registered input and output in place, and no slot is written; their devices do that
+//     with what lies in devices' memory.
 //
 // Threads: one at a time. Progress allocates nothing, locks nothing and never blocks.
 #pragma once
@@ -56,6 +57,7 @@ class Pipeline {
     Endpoint* source = nullptr;  // Null, as is `recv`, when it receives nothing.
     Recv own;
     Recv* recv = nullptr;  // &own, or first_.
+    Work::Place reader;    // As PlaceOfReader.
     bool posted = false;
     bool verified = false;
     bool complete = false;
@@ -115,10 +117,15 @@ class Pipeline {
   Work::Place SourceAt(const Step& step, size_t offset) const {
     return step.from_output ? work_->OutputAt(step.output_offset + offset) : work_->InputAt(step.input_offset + offset);
   }
+  // Memory of a device whose queue works on all of what the step receives; in host memory: the CPU has to, at least on
+  // a part.
+  Work::Place PlaceOfReader(const Step& step) const;
   bool MustAwait(const Step& step) const { return step.awaits > 0 && other_->steps_done() < step.awaits; }
-  // Domain of the memory into which the flight's slice arrives: the output's, or that of slots.
+  // Domain of the memory into which the flight's slice arrives: the output's, that of the device that reads it in the
+  // peer's memory, or that of slots.
   DomainQueue* ArrivalQueue(const Flight& flight) const {
-    return flight.in.landed() ? work_->OutputAt(flight.step.output_offset).queue : nullptr;
+    if (flight.in.landed()) return work_->OutputAt(flight.step.output_offset).queue;
+    return flight.in.recv != nullptr && flight.in.recv->on_device ? flight.in.reader.queue : nullptr;
   }
   Tag TagOf(const Step& step) const;
 

@@ -17,11 +17,11 @@
 
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/cuda_exports.h"
-#include "collectives/cuda/device_ranges.h"
 #include "collectives/cuda/mapped/cuda_mappings.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/peer_access.h"
 #include "collectives/cuda/pinned_slots.h"
+#include "collectives/cuda/places/device_ranges.h"
 #include "collectives/reduce/memory_domain.h"
 #include "cuda_kernels/driver/driver.h"
 
@@ -92,6 +92,7 @@ class CudaDomain final : public MemoryDomain {
 
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
+  const CudaWindows& windows() const { return exports_.windows(); }
   CudaMappings& mappings() { return shared_.mappings; }
   CudaPieces& pieces() { return shared_.pieces; }
   PeerAccess& peers() { return shared_.peers; }

@@ -164,6 +164,20 @@ Status CudaExports::Prepare(const CudaDevice& device) const {
   return Status();
 }
 
+Status CudaExports::PrepareCopies(const CudaDevice& device) const {
+  const cuda::ScopedContext scope(domain_->driver(), device.context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  return Prepare(device);
+}
+
+Status CudaExports::CheckPinned(const std::byte* memory, size_t bytes) const {
+  cuda::PointerPlace place;
+  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(memory, &place));
+  const bool is_pinned =
+      place.type == cuda::MemoryType::kHost && place.begin + place.bytes >= cuda::ToDevice(memory) + bytes;
+  return is_pinned ? Status() : Status(Code::kUnsupported, "the memory to which a GPU copies is not pinned");
+}
+
 void CudaExports::End() {
   const cuda::Driver& driver = domain_->driver();
   for (Gpu& gpu : gpus_) {
@@ -179,14 +193,8 @@ void CudaExports::End() {
 Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
   const cuda::Driver& driver = domain_->driver();
   const Gpu& gpu = gpus_[static_cast<size_t>(device)];
-  for (const auto& [begin, size] :
-       {std::pair{slots, bytes}, std::pair{reinterpret_cast<std::byte*>(done), sizeof *done}}) {
-    cuda::PointerPlace place;
-    ANNULUS_RETURN_IF_ERROR(driver.PlaceOf(begin, &place));
-    const bool is_pinned =
-        place.type == cuda::MemoryType::kHost && place.begin + place.bytes >= cuda::ToDevice(begin) + size;
-    if (!is_pinned) return {Code::kUnsupported, "the memory to which a GPU copies is not pinned"};
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckPinned(slots, bytes));
+  ANNULUS_RETURN_IF_ERROR(CheckPinned(reinterpret_cast<std::byte*>(done), sizeof *done));
   const cuda::ScopedContext scope(driver, At(device).context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
   const cuda::Stream stream = gpu.copies.load(std::memory_order_acquire);

@@ -13,7 +13,8 @@
 #include <mutex>
 #include <string>
 
-#include "collectives/cuda/device_ranges.h"
+#include "collectives/cuda/cuda_windows.h"
+#include "collectives/cuda/places/device_ranges.h"
 #include "cuda_kernels/driver/driver_types.h"
 #include "transport/memory/device_exports.h"
 
@@ -25,7 +26,8 @@ class CudaDomain;
 class CudaExports final : public DeviceExports {
  public:
   // `ranges`: where buffers of calls have been. Both outlive it.
-  CudaExports(CudaDomain* domain, const DeviceRanges* ranges) : domain_(domain), ranges_(ranges) {}
+  CudaExports(CudaDomain* domain, const DeviceRanges* ranges)
+      : domain_(domain), ranges_(ranges), windows_(domain, this) {}
 
   std::string missing() const override;
   bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
@@ -39,6 +41,14 @@ class CudaExports final : public DeviceExports {
   Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const override;
   Status CheckCopies(int device) const override;
   void TellWay(const void* links, const std::string& way) const override;
+  DeviceSharing* sharing() const override { return &windows_; }
+
+  // Makes what copies out from that GPU's side need.
+  Status PrepareCopies(const CudaDevice& device) const;
+  // Whether GPUs can copy to all of that memory: one registration with the driver has it. Errors: kUnsupported; kSystem
+  // of the driver.
+  Status CheckPinned(const std::byte* memory, size_t bytes) const;
+  const CudaWindows& windows() const { return windows_; }
 
   // What was told last of those links; "" when nothing was.
   std::string WayOf(const void* links) const;
@@ -67,7 +77,8 @@ class CudaExports final : public DeviceExports {
   CudaDomain* const domain_;
   const DeviceRanges* const ranges_;
   mutable std::array<Gpu, kMostGpus> gpus_;  // By number.
-  mutable std::mutex ways_mutex_;            // Guards ways_. Not held while the driver is called.
+  mutable CudaWindows windows_;
+  mutable std::mutex ways_mutex_;  // Guards ways_. Not held while the driver is called.
   mutable std::map<const void*, std::string> ways_;
 };
 

@@ -12,7 +12,10 @@ CudaQueue::CudaQueue(CudaDomain* domain, ReduceOn on)
     : DomainQueue(MemoryKind::kDevice),
       domain_(domain),
       on_(on),
-      places_(domain->driver(), domain->slots()),
+      places_(domain->driver(), domain->slots(),
+              [domain](int device, const std::byte* memory, size_t bytes) {
+                return domain->windows().Has(device, memory, bytes);
+              }),
       sharing_(domain, on) {}
 
 CudaQueue::~CudaQueue() = default;

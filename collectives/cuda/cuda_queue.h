@@ -18,7 +18,7 @@
 
 #include "collectives/cuda/cuda_sharing.h"
 #include "collectives/cuda/cuda_work.h"
-#include "collectives/cuda/operand_places.h"
+#include "collectives/cuda/places/operand_places.h"
 #include "collectives/reduce/domain_queue.h"
 #include "cuda_kernels/reduce_types.h"
 

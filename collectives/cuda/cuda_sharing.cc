@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "collectives/cuda/cuda_domain.h"
+#include "collectives/cuda/shared_allocations.h"
 
 namespace annulus {
 namespace {
@@ -35,7 +36,7 @@ const CudaSharing::Exported* CudaSharing::Find(const Known& known) {
   Exported exported{known.id, {}, known.device};
   exported.place.begin = known.begin;
   exported.place.bytes = known.bytes;
-  if (const Status named = Name(&exported); !named.ok()) {
+  if (const Status named = NameAllocation(domain_, known.device, &exported.place); !named.ok()) {
     Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", known.device, named.message().c_str());
     return nullptr;
   }
@@ -91,22 +92,6 @@ void CudaSharing::TellStays(int device, const Status& why) {
   Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", device, why.message().c_str());
 }
 
-Status CudaSharing::Name(Exported* exported) const {
-  const cuda::Driver& driver = domain_->driver();
-  SharedPlace& place = exported->place;
-  const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(domain_->Use(exported->device, &device));
-  const cuda::ScopedContext scope(driver, device->context());
-  ANNULUS_RETURN_IF_ERROR(scope.status());
-  cuda::IpcMemHandle handle;
-  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->IpcGetMemHandle(&handle, place.begin), "cuIpcGetMemHandle"));
-  static_assert(sizeof handle.bytes == sizeof place.handle && sizeof device->uuid().bytes == sizeof place.device);
-  std::memcpy(place.handle, handle.bytes, sizeof handle.bytes);
-  std::memcpy(place.device, device->uuid().bytes, sizeof place.device);
-  place.process = domain_->process();
-  return Status();
-}
-
 int CudaSharing::Export(const std::byte* memory, size_t bytes, SharedPlace* place) {
   *place = SharedPlace();
   Known known;
@@ -154,7 +139,7 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
   }
   *memory = begin + place.offset;
   // Of other processes' descriptors the driver has mapped just what the place says.
-  return place.files > 0 && place.process != domain_->process() ? Status() : CheckRange(*memory, bytes);
+  return place.files > 0 && place.process != domain_->process() ? Status() : CheckSharedRange(domain_, *memory, bytes);
 }
 
 // No process maps its own memory by a name.
@@ -169,12 +154,7 @@ Status CudaSharing::ReachOwn(const CudaDevice& device, const SharedPlace& place,
     runs_.push_back(std::move(run));
     return runs_.back()->MapFor(device, begin);
   }
-  cuda::PointerPlace known;
-  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(*begin, &known));
-  if (known.type != cuda::MemoryType::kDevice) return {Code::kUnsupported, "it has changed since"};
-  const CudaDevice* owner = nullptr;
-  ANNULUS_RETURN_IF_ERROR(domain_->Use(known.device, &owner));
-  return domain_->peers().Enable(device, *owner);
+  return ReachOwnAllocation(domain_, device, place, begin);
 }
 
 Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
@@ -226,15 +206,6 @@ void CudaSharing::MapLetters(uint64_t from) {
     }
     letter = FileLetter();
   }
-}
-
-// What a peer says of its memory is not relied on.
-Status CudaSharing::CheckRange(const std::byte* memory, size_t bytes) const {
-  cuda::PointerPlace place;
-  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(memory, &place));
-  const bool is_there = place.type == cuda::MemoryType::kDevice && place.begin != 0;
-  if (is_there && bytes <= place.bytes - (cuda::ToDevice(memory) - place.begin)) return Status();
-  return Status::Invalid("a rank shares less of its GPU's memory than it says");
 }
 
 Status CudaSharing::Await(SharedAddress* address) {

@@ -100,10 +100,6 @@ class CudaSharing final : public SharedMemory {
   void TellStays(int device, const Status& why);
   // Sets *begin to where `device` finds what this process has on any GPU. Errors: as Import.
   Status ReachOwn(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
-  // Completes the place of an allocation.
-  Status Name(Exported* exported) const;
-  // Refuses memory that is not a GPU's, or ends before so many bytes.
-  Status CheckRange(const std::byte* memory, size_t bytes) const;
 
   CudaDomain* const domain_;
   const ReduceOn on_;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "collectives/cuda/cuda_streams.h"
-#include "collectives/cuda/operand_places.h"
+#include "collectives/cuda/places/operand_places.h"
 #include "collectives/cuda/staged_work.h"
 #include "collectives/reduce/domain_queue.h"
 #include "cuda_kernels/reduce_types.h"

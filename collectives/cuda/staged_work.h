@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_streams.h"
-#include "collectives/cuda/operand_places.h"
+#include "collectives/cuda/places/operand_places.h"
 #include "collectives/reduce/reducer.h"
 
 namespace annulus {

@@ -119,6 +119,8 @@ Status MessageReceiver::PostHead() {
   const size_t bytes = is_own ? std::min<size_t>(BytesOf(next->message), head_.recv.capacity) : 0;
   if (bytes > 0) {
     const Buffer& output = next->message.output;
+    const bool reads = context_.endpoint->limits().in_place.Has(MemoryKind::kDevice);
+    if (reads && KindOf(output.queue) == MemoryKind::kDevice) head_.recv.reader = output.data;
     if (MayLand(context_.endpoint, KindOf(output.queue), output.data, bytes)) {
       head_.recv.landing = output.data;
       head_.recv.capacity = static_cast<uint32_t>(bytes);

@@ -12,6 +12,8 @@
 
 namespace annulus {
 
+class DeviceSharing;
+
 // An allocation of a device.
 struct DeviceRange {
   uint64_t id = 0;  // No two allocations of the process have the same, not even at the same address.
@@ -77,6 +79,10 @@ class DeviceExports {
   // verbs: by copies: ..."; "": it is, or there are no such links any more. `links`: whose links those are, by their
   // reactor. Each call replaces what was told of the same links.
   virtual void TellWay(const void* links, const std::string& way) const = 0;
+
+  // How the processes of the host let their devices read this memory where it is (device_sharing.h); null: not at all.
+  // Constant.
+  virtual DeviceSharing* sharing() const { return nullptr; }
 
  protected:
   ~DeviceExports() = default;

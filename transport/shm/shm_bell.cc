@@ -52,9 +52,18 @@ void ShmBell::Wait() {
   socket_.async_wait(StreamSocket::wait_read, state_->handler.Keep(handler));
 }
 
-bool ShmBell::Send(const ShmNotice& notice, int fd) {
+bool ShmBell::Send(const ShmNotice& notice, const SharedDeviceMemory& shared) {
+  struct {
+    ShmNotice notice;
+    SharedDeviceMemory shared;
+  } const message = {notice, shared};
+  static_assert(sizeof(message) == sizeof(notice) + sizeof(shared));
+  return SendWhole(&message, sizeof(message), -1);
+}
+
+bool ShmBell::SendWhole(const void* message, size_t bytes, int fd) {
   // A message this small is sent whole or not at all.
-  return SendWithFile(socket_.native_handle(), &notice, sizeof(notice), fd) == sizeof(notice);
+  return SendWithFile(socket_.native_handle(), message, bytes, fd) == static_cast<ssize_t>(bytes);
 }
 
 bool ShmBell::Drain(ShmPeerRegions* regions) {

@@ -4,7 +4,7 @@
 // checks whether the other end sleeps. Each side has a full fence between its two steps, so at least one of them sees
 // the other and no wake-up is lost. While nobody sleeps, no system call is made.
 //
-// The same socket carries notices of registered memory (shm_regions.h).
+// The same socket carries notices of memory that is read in place (shm_regions.h).
 //
 // Threads: as the endpoint; the reactor's handlers run on the same thread.
 #pragma once
@@ -70,7 +70,9 @@ class ShmBell {
   bool Drain(ShmPeerRegions* regions);
 
   // Sends a notice, with a file or -1. Returns false when the socket has no room for it now.
-  bool Send(const ShmNotice& notice, int fd);
+  bool Send(const ShmNotice& notice, int fd) { return SendWhole(&notice, sizeof(notice), fd); }
+  // The same with an allocation's description.
+  bool Send(const ShmNotice& notice, const SharedDeviceMemory& shared);
 
   // Announces how this end ends. The peer sees this before anything that this process does later.
   void SayFarewell(uint32_t farewell) {
@@ -99,6 +101,7 @@ class ShmBell {
   // Idle rounds, of a few nanoseconds each, between two clock readings.
   static constexpr uint32_t kIdleRoundsPerClock = 64;
 
+  bool SendWhole(const void* message, size_t bytes, int fd);
   void Ring();
   bool LookDueByNow();
 

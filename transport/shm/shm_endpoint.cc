@@ -14,26 +14,51 @@ int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer, StreamSocket socket,
-                         SlotStores stores, const MemoryRegistry* memory, KernelCopies copies)
+                         SlotStores stores, const MemoryRegistry* memory, KernelCopies copies, DeviceReads devices)
     : mapping_(std::move(mapping)),
       rank_(rank),
       peer_(peer),
       bell_(std::move(socket), own_end(), peer_end()),
-      own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
+      memory_{
+          {memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }},
+          {ExportsFor(devices),
+           [this](const ShmNotice& notice, const SharedDeviceMemory* shared) {
+             return shared != nullptr ? bell_.Send(notice, *shared) : bell_.Send(notice, -1);
+           }},
+          {ExportsFor(devices), mapping_->slot_memory(), mapping_->slots(), peer,
+           [this](uint64_t region) {
+             return bell_.Send({ShmNotice::kOpened, region, 0}, -1);
+           }},
+          ShmPeerRegions([this](const ShmNotice& notice, const SharedDeviceMemory* shared) {
+            return OnDeviceNotice(notice, shared);
+          }),
+      },
       peer_memory_(copies == KernelCopies::kOff || !bell_.is_peer_own_user() ? 0 : bell_.peer_process(),
                    peer_end()->mapping.load(std::memory_order_acquire) + ShmMapping::kNonceOffset, mapping_->nonce()),
-      sender_(mapping_->direction(SideOf(rank, peer)), &own_regions_),
+      sender_(mapping_->direction(SideOf(rank, peer)), &memory_.own_regions, &memory_.own_devices),
       lender_(&sender_, stores, rank, peer),
       receiver_(
-          mapping_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }, &peer_memory_,
-          mapping_->slot_memory()) {
+          mapping_->direction(SideOf(peer, rank)), &memory_.peer_regions, [this] { return ReadSocket(); },
+          &peer_memory_, mapping_->slot_memory(), &memory_.peer_devices) {
   limits_.slot_bytes = mapping_->layout().slot_bytes;
   limits_.send_slots = limits_.recv_slots = static_cast<int>(mapping_->layout().slots);
   limits_.in_place = {MemoryKind::kHost};
+  if (memory_.own_devices.is_on()) limits_.in_place = {MemoryKind::kHost, MemoryKind::kDevice};
   if (peer_memory_.works()) limits_.may_land_in = {MemoryKind::kHost};
   own_end()->reads.store(peer_memory_.works() ? 1 : 0, std::memory_order_release);
   limits_.shares_memory = true;
   limits_.short_bytes = static_cast<uint32_t>(limits_.slot_bytes);
+}
+
+const DeviceExports* ShmEndpoint::ExportsFor(DeviceReads devices) const {
+  const SlotMemory* const memory = mapping_->slot_memory();
+  return devices == DeviceReads::kOff || memory == nullptr ? nullptr : memory->exports();
+}
+
+bool ShmEndpoint::OnDeviceNotice(const ShmNotice& notice, const SharedDeviceMemory* shared) {
+  if (shared != nullptr) return memory_.peer_devices.OnShared(notice, *shared);
+  if (notice.kind == ShmNotice::kOpened) return memory_.own_devices.OnOpened(notice.region);
+  return memory_.peer_devices.OnForgotten(notice.region);
 }
 
 std::string ShmEndpoint::PeerText() const {
@@ -58,7 +83,7 @@ EndpointStats ShmEndpoint::stats() const {
   memory.bookkeeping = receiver_.cell_bytes();
   const size_t half = (layout.rings_end - layout.ring_offset[0]) / 2;
   memory.bookkeeping += side == 0 ? layout.rings_end - half : half;
-  memory.mapped = peer_regions_.mapped_bytes();
+  memory.mapped = memory_.peer_regions.mapped_bytes() + memory_.peer_devices.opened_bytes();
   return stats;
 }
 
@@ -145,6 +170,7 @@ void ShmEndpoint::Release(Recv* recv) {
 Status ShmEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
   if (bell_.asleep()) bell_.Wake();
+  memory_.peer_devices.Advance();
   bool freed = false;
   bool changed = receiver_.Advance(&freed, &fault_);
   if (!peer_memory_.works() && own_end()->reads.load(std::memory_order_relaxed) != 0)
@@ -192,8 +218,8 @@ Status ShmEndpoint::ProgressWithoutPeer(bool* moved) {
 }
 
 bool ShmEndpoint::ReadSocket() {
-  if (!bell_.Drain(&peer_regions_)) peer_gone_ = true;
-  return !peer_regions_.HasFault(&fault_) && !peer_gone_ && bell_.rung();
+  if (!bell_.Drain(&memory_.peer_regions)) peer_gone_ = true;
+  return !memory_.peer_regions.HasFault(&fault_) && !peer_gone_ && bell_.rung();
 }
 
 bool ShmEndpoint::HasWork() {

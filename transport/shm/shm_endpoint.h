@@ -12,6 +12,8 @@
 #include "transport/shm/shm_bell.h"
 #include "transport/shm/shm_lender.h"
 #include "transport/shm/shm_mapping.h"
+#include "transport/shm/shm_own_devices.h"
+#include "transport/shm/shm_peer_devices.h"
 #include "transport/shm/shm_peer_memory.h"
 #include "transport/shm/shm_receiver.h"
 #include "transport/shm/shm_sender.h"
@@ -25,9 +27,11 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   // `socket` is connected to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a
   // mapping when they are in one process. `memory` is what the peer may read in place; it outlives the endpoint.
   // `copies`: whether the ends may copy from the memory of each other's process; either end decides for both.
+  // `devices`: whether their devices may read each other's memory; likewise. What devices there are, the mapping's slot
+  // memory knows.
   ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer, StreamSocket socket,
               SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr,
-              KernelCopies copies = KernelCopies::kAuto);
+              KernelCopies copies = KernelCopies::kAuto, DeviceReads devices = DeviceReads::kAuto);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }
@@ -77,6 +81,8 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
       sender_.HurryLoans();
   }
   bool HasWork();
+  const DeviceExports* ExportsFor(DeviceReads devices) const;
+  bool OnDeviceNotice(const ShmNotice& notice, const SharedDeviceMemory* shared);
   // Reads notices and bells. Returns whether there may be more to read.
   bool ReadSocket();
   // Whether the peer is gone and everything that it sent has been delivered.
@@ -97,8 +103,13 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   const int peer_;
   Limits limits_;
   ShmBell bell_;
-  ShmOwnRegions own_regions_;
-  ShmPeerRegions peer_regions_;
+  // What one end reads where the other has written it.
+  struct {
+    ShmOwnRegions own_regions;
+    ShmOwnDevices own_devices;
+    ShmPeerDevices peer_devices;
+    ShmPeerRegions peer_regions;
+  } memory_;
   ShmPeerMemory peer_memory_;
   ShmSender sender_;
   ShmLender lender_;

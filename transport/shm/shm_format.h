@@ -1,4 +1,4 @@
-// The format of the memory that the two ends of a link share, version 3.
+// The format of the memory that the two ends of a link share, version 4.
 //
 //   header                       written once by the creator, before the peer gets the file
 //   2 x ShmEnd                   one per end: asleep? gone, and why?
@@ -27,7 +27,7 @@ namespace annulus {
 
 // "ANNULSHM", little endian.
 constexpr uint64_t kShmMagic = 0x4d48534c554e4e41;
-constexpr uint32_t kShmVersion = 3;
+constexpr uint32_t kShmVersion = 4;
 
 // Random bits. Whoever can read them at the address at which a process says that it has mapped the file, has found that
 // process.
@@ -93,16 +93,20 @@ struct alignas(64) ShmClaim {
   }
 };
 
-// Where data lies in registered memory.
+// Where data lies in registered memory, or in memory of a device.
 struct ShmPlace {
   uint64_t region;
   uint64_t offset;  // Bytes.
 };
+// Added to the number of a region that is an allocation of a device.
+constexpr uint64_t kShmOnDevice = uint64_t{1} << 63;
 
-// A message about registered memory. The link's socket carries these notices and bells of one byte.
+// A message about memory that the peer reads in place. The link's socket carries these notices and bells of one byte.
 struct ShmNotice {
-  static constexpr uint64_t kShares = 0x52;   // The message carries the region's memory file.
-  static constexpr uint64_t kForgets = 0x46;  // The region is gone.
+  static constexpr uint64_t kShares = 0x52;        // The message carries the region's memory file.
+  static constexpr uint64_t kForgets = 0x46;       // The region is gone.
+  static constexpr uint64_t kSharesDevice = 0x44;  // Of a device; its description (SharedDeviceMemory) follows.
+  static constexpr uint64_t kOpened = 0x4f;        // The other end's region, of a device, may be named from now on.
 
   // On the little-endian machines that share memory here, the first byte is never that of a bell.
   uint64_t kind;

@@ -1,5 +1,7 @@
 #include "transport/shm/shm_receiver.h"
 
+#include <errno.h>
+
 #include <array>
 #include <cstring>
 #include <utility>
@@ -20,11 +22,12 @@ bool IsSenders(ShmClaimState state) {
 }  // namespace
 
 ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices,
-                         ShmPeerMemory* memory, SlotMemory* cell_memory)
+                         ShmPeerMemory* memory, SlotMemory* cell_memory, ShmPeerDevices* devices)
     : shared_(shared),
       regions_(regions),
       read_notices_(std::move(read_notices)),
       memory_(memory),
+      devices_{devices},
       cell_block_(cell_memory, shared.num_slots * sizeof(Cell)),
       cells_(reinterpret_cast<Cell*>(cell_block_.data())),
       slots_{std::vector<bool>(shared.num_slots), std::vector<uint32_t>(shared.num_slots),
@@ -41,7 +44,9 @@ bool ShmReceiver::Post(Recv* recv) {
   recv->arrived = 0;
   recv->data = nullptr;
   recv->read_only = false;
+  recv->on_device = false;
   recv->next = nullptr;
+  if (devices_.all != nullptr) devices_.all->NoteReader(recv->reader);
   (first_ == nullptr ? first_ : last_->next) = recv;
   last_ = recv;
   return true;
@@ -144,6 +149,7 @@ bool ShmReceiver::ReceiveNext(bool* freed, ShmFault* fault) {
     recv->started = FillLent(recv, descriptor, slot, freed, fault);
     if (!recv->started) return false;
   } else if (!FillInPlace(recv, descriptor, slot, fault)) {
+    recv->started = false;
     return false;
   }
   Pop(Code::kOk);
@@ -220,6 +226,8 @@ bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t
 bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault) {
   ShmPlace place;
   std::memcpy(&place, descriptor.payload, sizeof(place));
+  if (devices_.is_copying) return FillCopied(recv, slot, fault);
+  if ((place.region & kShmOnDevice) != 0) return FillOnDevice(recv, place, slot, fault);
   const std::byte* data = regions_->Hold(place, recv->bytes);
   // The notice was sent before the descriptor, but many other notices may precede it.
   for (bool more = true; data == nullptr && more;) {
@@ -236,6 +244,50 @@ bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint3
   recv->cookie = kInPlace | slot;
   recv->data = const_cast<std::byte*>(data);  // The memory is mapped for reading only.
   recv->read_only = true;
+  recv->arrived = recv->bytes;
+  return true;
+}
+
+// The peer has read this end's answer, which came after the region was opened here.
+bool ShmReceiver::FillOnDevice(Recv* recv, const ShmPlace& place, uint32_t slot, ShmFault* fault) {
+  const std::byte* const data = devices_.all != nullptr ? devices_.all->Hold(place, recv->bytes) : nullptr;
+  if (data == nullptr) {
+    *fault = {"place in a device's memory", place.region, place.offset};
+    return false;
+  }
+  slots_.regions_held[slot] = place.region;
+  if (recv->reader == nullptr || !devices_.all->IsRead(place.region, recv->reader)) {
+    const Status begun = devices_.all->BeginCopy(place.region, data, recv->bytes, PlaceOf(Recv(), slot));
+    if (!begun.ok()) *fault = {"copying a slice in a device's memory", place.region, place.offset, EIO};
+    devices_.is_copying = begun.ok();
+    devices_.slot = slot;
+    devices_.bytes = recv->bytes;
+    return false;
+  }
+  slots_.held[slot] = true;
+  recv->cookie = kInPlace | slot;
+  recv->data = const_cast<std::byte*>(data);  // Nobody writes to what is read_only.
+  recv->read_only = recv->on_device = true;
+  recv->arrived = recv->bytes;
+  return true;
+}
+
+bool ShmReceiver::FillCopied(Recv* recv, uint32_t slot, ShmFault* fault) {
+  if (slot != devices_.slot || recv->bytes != devices_.bytes) {  // The peer has changed its mind.
+    *fault = {"slot of a slice that is being copied", slot, devices_.slot};
+    return false;
+  }
+  const Status copied = devices_.all->CheckCopy();
+  if (copied.would_block()) return false;
+  devices_.is_copying = false;
+  if (!copied.ok()) {
+    *fault = {"copying a slice in a device's memory", slots_.regions_held[slot], recv->bytes, EIO};
+    return false;
+  }
+  slots_.held[slot] = true;
+  recv->cookie = kInPlace | slot;
+  recv->data = PlaceOf(Recv(), slot);
+  recv->read_only = true;  // The peer may have given up meanwhile.
   recv->arrived = recv->bytes;
   return true;
 }
@@ -283,7 +335,10 @@ bool ShmReceiver::Release(Recv* recv) {
   }
   ANNULUS_CHECK(index < shared_.num_slots && slots_.held[index]);
   slots_.held[index] = false;
-  if ((recv->cookie & kInPlace) != 0) regions_->Release(slots_.regions_held[index], recv->data);
+  if ((recv->cookie & kInPlace) != 0) {
+    const uint64_t region = slots_.regions_held[index];
+    (region & kShmOnDevice) != 0 ? devices_.all->Release(region) : regions_->Release(region, recv->data);
+  }
   ReturnSlot(index);
   return true;
 }

@@ -3,6 +3,9 @@
 // A slice's data stays where the sender wrote it, in the shared slot or in registered memory, until Release. Data that
 // came inside the descriptor is copied to a cell that this end owns, so that the descriptor is free again at once.
 //
+// Of a slice in a device's memory the receive tells whether a device will read it there. If not, one copies it into the
+// slot that the slice has taken along, and it has arrived when the copy is there.
+//
 // A slice that was lent is copied from the memory of the peer's process into the receive's landing or, without one,
 // into its slot. If the kernel refuses, the slice has not arrived until the peer has copied it.
 //
@@ -18,6 +21,7 @@
 #include "base/status.h"
 #include "transport/memory/slot_memory.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_peer_devices.h"
 #include "transport/shm/shm_peer_memory.h"
 #include "transport/shm/shm_regions.h"
 #include "transport/transport.h"
@@ -28,10 +32,10 @@ class ShmReceiver {
  public:
   // `regions` outlives the receiver. `read_notices` passes it some of the peer's notices that have arrived, and returns
   // whether there may be more.
-  // `memory`, of the peer's process, outlives the receiver; null: there is none. `cell_memory` as
+  // `memory`, of the peer's process, and `devices` outlive the receiver; null: there are none. `cell_memory` as
   // TransportConfig::slot_memory.
   ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices,
-              ShmPeerMemory* memory = nullptr, SlotMemory* cell_memory = nullptr);
+              ShmPeerMemory* memory = nullptr, SlotMemory* cell_memory = nullptr, ShmPeerDevices* devices = nullptr);
 
   // Queues `recv`. Returns false when as many receives as there are slots are posted or held.
   bool Post(Recv* recv);
@@ -92,6 +96,10 @@ class ShmReceiver {
   bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault);
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
   bool FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault);
+  // The same for a device's memory. Returns whether the data is here; false, too, for a fault.
+  bool FillOnDevice(Recv* recv, const ShmPlace& place, uint32_t slot, ShmFault* fault);
+  // Moves on the copy of the next slice to its slot, which is under way.
+  bool FillCopied(Recv* recv, uint32_t slot, ShmFault* fault);
   void Consume(bool* freed);
   void ReturnSlot(uint32_t slot);
   void Pop(Code code);
@@ -109,6 +117,13 @@ class ShmReceiver {
     uint32_t word = 0;   // Slot of the slice that PeekShort found, as in its descriptor.
     uint32_t bytes = 0;  // Its size, which has been checked.
   } peeked_;
+  struct {
+    ShmPeerDevices* all = nullptr;
+    // The next slice, if a device copies it to its slot.
+    bool is_copying = false;
+    uint32_t slot = 0;
+    uint32_t bytes = 0;
+  } devices_;
   uint32_t in_use_ = 0;  // Number of receives posted or held.
   ZeroedSlotBlock cell_block_;
   Cell* const cells_;  // One for each slot.

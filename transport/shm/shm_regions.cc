@@ -91,20 +91,34 @@ void ShmPeerRegions::Feed(const char* data, size_t bytes, int fd) {
       --bytes;
       continue;
     }
-    const size_t part = std::min(bytes, sizeof(partial_) - partial_bytes_);
+    ShmNotice notice{};
+    SharedDeviceMemory shared;
+    // Only the whole notice tells whether there is more.
+    size_t whole = sizeof(notice);
+    if (partial_bytes_ >= whole) whole = sizeof(partial_);
+    const size_t part = std::min(bytes, whole - partial_bytes_);
     std::memcpy(partial_ + partial_bytes_, data, part);
     partial_bytes_ += part;
     data += part;
     bytes -= part;
-    if (partial_bytes_ < sizeof(partial_)) return;
-    partial_bytes_ = 0;
-    ShmNotice notice;
+    if (partial_bytes_ < whole) return;
     std::memcpy(&notice, partial_, sizeof(notice));
-    OnNotice(notice);
+    if (notice.kind == ShmNotice::kSharesDevice && whole < sizeof(partial_)) continue;
+    if (whole == sizeof(partial_)) std::memcpy(&shared, partial_ + sizeof(notice), sizeof(shared));
+    partial_bytes_ = 0;
+    OnNotice(notice, shared);
   }
 }
 
-void ShmPeerRegions::OnNotice(const ShmNotice& notice) {
+void ShmPeerRegions::OnNotice(const ShmNotice& notice, const SharedDeviceMemory& shared) {
+  const bool is_device = notice.kind == ShmNotice::kSharesDevice || notice.kind == ShmNotice::kOpened ||
+                         (notice.kind == ShmNotice::kForgets && (notice.region & kShmOnDevice) != 0);
+  if (is_device && on_device_ != nullptr) {
+    const bool has_shared = notice.kind == ShmNotice::kSharesDevice;
+    if (!on_device_(notice, has_shared ? &shared : nullptr))
+      Fault({"notice of a device's memory", notice.region, kShmOnDevice, 0});
+    return;
+  }
   if (notice.kind == ShmNotice::kShares) return Share(notice);
   Region* const region = Find(notice.region);
   if (notice.kind != ShmNotice::kForgets) return Fault({"kind of a notice", notice.kind, ShmNotice::kShares, 0});

@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "transport/memory/device_sharing.h"
 #include "transport/memory/memory.h"
 #include "transport/shm/shm_format.h"
 
@@ -59,7 +61,11 @@ class ShmOwnRegions {
 // The registered memory of the peer that is mapped here, for reading only.
 class ShmPeerRegions {
  public:
-  ShmPeerRegions() = default;
+  // Takes notices of devices, with an allocation's description or null. Returns false when what they say cannot be.
+  using OnDevice = std::function<bool(const ShmNotice& notice, const SharedDeviceMemory* shared)>;
+
+  // Without `on_device` such notices are faults.
+  explicit ShmPeerRegions(OnDevice on_device = nullptr) : on_device_(std::move(on_device)) {}
   ~ShmPeerRegions();
   ShmPeerRegions(const ShmPeerRegions&) = delete;
   ShmPeerRegions& operator=(const ShmPeerRegions&) = delete;
@@ -96,15 +102,16 @@ class ShmPeerRegions {
   };
 
   const std::byte* Copy(const Region& region, uint64_t offset, uint32_t bytes);
-  void OnNotice(const ShmNotice& notice);
+  void OnNotice(const ShmNotice& notice, const SharedDeviceMemory& shared);
   void Share(const ShmNotice& notice);
   Region* Find(uint64_t id);
   void Unmap(Region* region);
   void Fault(const ShmFault& fault);
 
+  const OnDevice on_device_;
   std::vector<Region> regions_;
   std::vector<Copied> copies_;
-  char partial_[sizeof(ShmNotice)];  // A notice that has arrived in part.
+  char partial_[sizeof(ShmNotice) + sizeof(SharedDeviceMemory)];  // A notice that has arrived in part.
   size_t partial_bytes_ = 0;
   int file_ = -1;       // File for the next notice that shares a region.
   int next_file_ = -1;  // File for the one after that: the rest of one may come together with the next.

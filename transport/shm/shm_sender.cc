@@ -6,8 +6,8 @@
 #include <utility>
 
 namespace annulus {
-ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions)
-    : shared_(shared), regions_(regions), free_(shared.num_slots), slots_(shared.num_slots) {
+ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions, ShmOwnDevices* devices)
+    : shared_(shared), in_place_{regions, devices}, free_(shared.num_slots), slots_(shared.num_slots) {
   for (uint32_t slot = 0; slot < shared.num_slots; ++slot) Free(slot);
 }
 
@@ -105,9 +105,9 @@ Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   ShmPlace place;
   // Also if it could lie in place by now: such a send would wait for its receive.
   const bool is_lent = loan_.next != nullptr && send->data == loan_.next && send->bytes == loan_.next_bytes;
-  const bool in_place = !is_lent && send->bytes >= kLeastInPlace && regions_->Find(send->data, send->bytes, &place);
+  const bool in_place = !is_lent && FindPlace(send->data, send->bytes, &place);
   if (!in_place && !is_lent)
-    return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
+    return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and memory that the peer can read");
   CollectReturns(fault);
   if (num_free_ == 0) return Status::WouldBlock();
   const uint32_t slot = TakeFree();

@@ -5,8 +5,9 @@
 // a slot is expensive while the peer still has its lines in its second-level cache, because they must be invalidated
 // there. The lines of the slot that the peer read longest ago have moved from there to the cache that both share.
 //
-// A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket, so that the
-// same bounds and the same return path apply as for every other slice. It completes when that slot comes back.
+// A slice in registered memory, or in a device's, is read there by the peer, or by its device. It takes a slot along,
+// unused, as its ticket, so that the same bounds and the same return path apply as for every other slice. It completes
+// when that slot comes back.
 //
 // A slice in other memory of the user may be lent: the peer copies it from there by the kernel (ShmPeerMemory), if it
 // comes soon. Otherwise this end copies it into the slot that it has taken along. The slot's claim decides who does.
@@ -23,6 +24,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_own_devices.h"
 #include "transport/shm/shm_regions.h"
 #include "transport/transport.h"
 
@@ -30,16 +32,19 @@ namespace annulus {
 
 class ShmSender {
  public:
-  // `regions` outlives the sender.
-  ShmSender(const ShmDirection& shared, ShmOwnRegions* regions);
+  // `regions` and `devices` outlive the sender.
+  ShmSender(const ShmDirection& shared, ShmOwnRegions* regions, ShmOwnDevices* devices = nullptr);
 
   // Smallest slice to send in place, in bytes. For a smaller one the return trip that its completion takes is not worth
   // it.
   static constexpr size_t kLeastInPlace = 4096;
+  // The same for memory of a device, in bytes. A device's copy takes about 10 us however small it is, and a smaller
+  // slice is faster through a slot, whose send does not wait for the receiver's copy. As over verbs.
+  static constexpr size_t kLeastOnDevice = 32 * 1024;
   // Whether Post accepts this memory, which is not a slot.
   bool AcceptsInPlace(const std::byte* data, size_t bytes) {
     ShmPlace place;
-    return bytes >= kLeastInPlace && bytes <= shared_.slot_bytes && regions_->Find(data, bytes, &place);
+    return bytes <= shared_.slot_bytes && FindPlace(data, bytes, &place);
   }
 
   // Smallest slice to lend, in bytes. For a smaller one the system call takes longer than the copy that it saves.
@@ -163,6 +168,10 @@ class ShmSender {
   // Flag in Send::cookie, beside the slot's index: the slot still belongs to this send.
   static constexpr uint64_t kTied = uint64_t{1} << 32;
 
+  bool FindPlace(const std::byte* data, size_t bytes, ShmPlace* place) {
+    if (bytes >= kLeastInPlace && in_place_.regions->Find(data, bytes, place)) return true;
+    return bytes >= kLeastOnDevice && in_place_.devices != nullptr && in_place_.devices->Find(data, bytes, place);
+  }
   std::byte* LendFree(ShmFault* fault);
   bool OwnsAsLent(const std::byte* data) const;
   Status AssignSlot(Send* send, ShmFault* fault);
@@ -200,7 +209,10 @@ class ShmSender {
   void Pop(Code code);
 
   const ShmDirection shared_;
-  ShmOwnRegions* const regions_;
+  const struct {
+    ShmOwnRegions* regions;
+    ShmOwnDevices* devices;  // May be null.
+  } in_place_;
   uint64_t next_ticket_ = 1;  // Ticket of the next slice to publish.
   // The peer's counter when last read; read again only when the ring seems full. Above published(): nothing is
   // published any more.

@@ -22,6 +22,13 @@ enum class KernelCopies : uint8_t {
   kOff,
 };
 
+// Whether slices in the memory of devices are read there by the peer's device.
+enum class DeviceReads : uint8_t {
+  kAuto,  // Where both devices and their driver allow it.
+  kOff,
+};
+
+inline constexpr const char* kDeviceReadsWords[] = {"auto", "off"};                // Indexed by DeviceReads.
 inline constexpr const char* kKernelCopiesWords[] = {"auto", "off"};               // Indexed by KernelCopies.
 inline constexpr const char* kSlotStoresWords[] = {"auto", "plain", "streaming"};  // Indexed by SlotStores.
 

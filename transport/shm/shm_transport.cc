@@ -46,7 +46,8 @@ class ShmTransport final : public Transport {
   explicit ShmTransport(const TransportConfig& config)
       : config_(config),
         slot_stores_(static_cast<SlotStores>(config.settings.Number("shm_stores"))),
-        kernel_copies_(static_cast<KernelCopies>(config.settings.Number("shm_cma"))) {
+        kernel_copies_(static_cast<KernelCopies>(config.settings.Number("shm_cma"))),
+        device_reads_(static_cast<DeviceReads>(config.settings.Number("shm_cuda_ipc"))) {
     ANNULUS_CHECK(config.reactor != nullptr);
   }
 
@@ -68,6 +69,7 @@ class ShmTransport final : public Transport {
   const TransportConfig config_;
   const SlotStores slot_stores_;
   const KernelCopies kernel_copies_;
+  const DeviceReads device_reads_;
   std::optional<StreamListener> listener_;
   std::string address_;
 };
@@ -212,7 +214,7 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
     ANNULUS_RETURN_IF_ERROR(mapping->RegisterSlots(config_.slot_memory));
     made.push_back(std::make_unique<ShmEndpoint>(std::move(mapping), config_.rank, links[i].peer,
                                                  std::move(streams[i].socket), slot_stores_, config_.memory,
-                                                 kernel_copies_));
+                                                 kernel_copies_, device_reads_));
   }
   *endpoints = std::move(made);
   return Status();

@@ -69,6 +69,7 @@ struct FakeCounts {
   int64_t slices = 0;   // Slices in all launches.
   unsigned blocks = 0;  // Blocks for each slice of the last launch.
   int64_t copies = 0;
+  int64_t crossings = 0;  // Copies, and slices of launches, with an operand in host memory.
   int64_t questions = 0;  // Calls that tell of a pointer.
   int64_t exports = 0;    // Descriptors of memory that were given out.
   int64_t imports = 0;    // Descriptors of memory that were taken.

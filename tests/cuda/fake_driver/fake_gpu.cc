@@ -158,6 +158,7 @@ Result FakeGpu::Submit(Work work) {
 Result FakeGpu::Copy(int stream, std::byte* to, const std::byte* from, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++counts_.copies;
+  counts_.crossings += memory_.DeviceOf(to) < 0 || memory_.DeviceOf(from) < 0;
   const int device = streams_.DeviceOf(stream);
   return Submit({stream, {{from, bytes}}, {{to, bytes}}, [=, this] {
                    // The memory of any device, as its address tells.
@@ -254,6 +255,13 @@ bool FakeGpu::RunSlice(int device, const std::string& kernel, KernelSlice slice,
   return RunSliceOnHost(kernel, slice, blocks, threads) && SetWord(device, done, slice.done_value);
 }
 
+bool FakeGpu::HasHostOperand(const KernelSlice& slice) const {
+  bool has = false;
+  for (int i = 0; i < slice.num_sources; ++i) has |= memory_.DeviceOf(SourceOf(slice, i)) < 0;
+  for (const std::byte* dst : slice.dst) has |= dst != nullptr && memory_.DeviceOf(dst) < 0;
+  return has;
+}
+
 Result FakeGpu::Launch(int stream, const std::string& kernel, const KernelBatch& batch, unsigned slices,
                        unsigned blocks, unsigned threads) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -264,6 +272,7 @@ Result FakeGpu::Launch(int stream, const std::string& kernel, const KernelBatch&
   Work work{stream, {}, {}, nullptr};
   for (unsigned i = 0; i < slices; ++i) {
     const KernelSlice& slice = batch.slices[i];
+    counts_.crossings += HasHostOperand(slice);
     const size_t bytes = slice.count * TypeBytes(TypeOf(kernel));
     Work own{stream, {}, {}, nullptr};
     for (int k = 0; k < slice.num_sources; ++k) own.read.push_back({SourceOf(slice, k), bytes});
@@ -362,6 +371,7 @@ void FakeGpu::AddCounts(FakeCounts* counts) const {
   counts->slices = counts_.slices;
   counts->blocks = counts_.blocks;
   counts->copies = counts_.copies;
+  counts->crossings = counts_.crossings;
   counts->waiting = counts_.waiting;
   counts->streams = streams_.count();
   counts->graphs = graphs_.graphs();

@@ -108,6 +108,7 @@ class FakeGpu {
   // The oldest work of a stream that may be done now; -1: there is none.
   int Choose();
   bool RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads);
+  bool HasHostOperand(const KernelSlice& slice) const;
   bool SetWord(int device, uint32_t* word, uint32_t value);
   void Record(const std::string& violation);
 

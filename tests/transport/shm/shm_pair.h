@@ -37,24 +37,44 @@ class ShmPair final : public ContractLink {
 
   // `copies`, by side; null: auto.
   bool Make(const LinkOptions& options, SlotStores stores = SlotStores::kAuto, const KernelCopies* copies = nullptr) {
+    return Make(options, {.stores = stores, .copies = copies});
+  }
+  // `devices`: of both ends; null: none. `reads`, by side; null: auto.
+  bool Make(const LinkOptions& options, SlotMemory* devices, const DeviceReads* reads) {
+    return Make(options, {.devices = devices, .reads = reads});
+  }
+
+ private:
+  struct Settings {
+    SlotStores stores = SlotStores::kAuto;
+    const KernelCopies* copies = nullptr;
+    SlotMemory* devices = nullptr;
+    const DeviceReads* reads = nullptr;
+  };
+  bool Make(const LinkOptions& options, const Settings& settings) {
     std::unique_ptr<ShmMapping> mapping;
     const Status status = ShmMapping::Create(options.slots, options.slot_bytes, &mapping);
     EXPECT_TRUE(status.ok()) << status.ToString();
     int fds[2];
     if (!status.ok() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) return false;
     mapping_ = std::move(mapping);
+    if (settings.devices != nullptr) {
+      EXPECT_TRUE(mapping_->RegisterSlots(settings.devices).ok());
+    }
     for (int side = 0; side < 2; ++side) {
       StreamSocket socket(reactors_[side].context());
       asio::error_code error;
       socket.assign(StreamProtocol(AF_UNIX, 0), fds[side], error);
       EXPECT_FALSE(error) << error.message();
       endpoints_[side] =
-          std::make_unique<ShmEndpoint>(mapping_, side, 1 - side, std::move(socket), stores, &TestRegistry(),
-                                        copies != nullptr ? copies[side] : KernelCopies::kAuto);
+          std::make_unique<ShmEndpoint>(mapping_, side, 1 - side, std::move(socket), settings.stores, &TestRegistry(),
+                                        settings.copies != nullptr ? settings.copies[side] : KernelCopies::kAuto,
+                                        settings.reads != nullptr ? settings.reads[side] : DeviceReads::kAuto);
     }
     return true;
   }
 
+ public:
   Endpoint& end(int side) override { return *endpoints_[side]; }
   void Sever(int side) override { endpoints_[side].reset(); }
   void Pass() override { sched_yield(); }

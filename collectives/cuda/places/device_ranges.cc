@@ -1,4 +1,4 @@
-#include "collectives/cuda/device_ranges.h"
+#include "collectives/cuda/places/device_ranges.h"
 
 #include <signal.h>
 #include <sys/syscall.h>

@@ -1,7 +1,8 @@
-#include "collectives/cuda/operand_places.h"
+#include "collectives/cuda/places/operand_places.h"
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace annulus {
 
@@ -12,10 +13,27 @@ Status OperandPlaces::Find(const SliceOp& op) {
   device_ = -1;
   is_mixed_ = false;
   places_.clear();
+  devices_.clear();
   const size_t bytes = op.count * TypeBytes(op.type);
   for (int i = 0; i < op.num_sources; ++i) ANNULUS_RETURN_IF_ERROR(FindOne(SourceOf(op, i), bytes));
   for (const std::byte* dst : op.dst) ANNULUS_RETURN_IF_ERROR(FindOne(dst, bytes));
+  if (is_mixed_) FindReader(op);
   return Status();
+}
+
+void OperandPlaces::FindReader(const SliceOp& op) {
+  const size_t bytes = op.count * TypeBytes(op.type);
+  for (const int device : devices_) {
+    bool has_all = device >= 0;
+    for (size_t i = 0; i < devices_.size() && has_all; ++i) {
+      if (devices_[i] < 0 || devices_[i] == device) continue;
+      has_all = std::cmp_less(i, op.num_sources) && reads_(device, SourceOf(op, static_cast<int>(i)), bytes);
+    }
+    if (!has_all) continue;
+    device_ = device;
+    is_mixed_ = false;
+    return;
+  }
 }
 
 bool OperandPlaces::Has(Place place) const { return std::find(places_.begin(), places_.end(), place) != places_.end(); }
@@ -49,6 +67,7 @@ Status OperandPlaces::FindOne(const std::byte* memory, size_t bytes) {
     device_ = known.device;
   }
   places_.push_back(place);
+  devices_.push_back(place == Place::kDevice ? known.device : -1);
   return Status();
 }
 

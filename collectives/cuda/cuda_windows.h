@@ -1,0 +1,51 @@
+// CudaWindows: allocations of GPUs, of this process and of others, that links over shared memory have opened for GPUs
+// of this process to read slices there. Only memory of cudaMalloc is shared so, by CUDA IPC.
+//
+// Mappings are those that folds have too (CudaMappings). A window counts as a queue there, so that it stays until it is
+// closed.
+//
+// Threads: any.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/memory/device_exports.h"
+#include "transport/memory/device_sharing.h"
+
+namespace annulus {
+
+class CudaDomain;
+class CudaExports;
+
+class CudaWindows final : public DeviceSharing {
+ public:
+  // The domain and its exports outlive it.
+  CudaWindows(CudaDomain* domain, const CudaExports* exports) : domain_(domain), exports_(exports) {}
+
+  Status Describe(const DeviceRange& range, SharedDeviceMemory* shared) override;
+  Status Open(int device, const SharedDeviceMemory& shared, size_t bytes, const std::byte** begin) override;
+  void Close(int device, const std::byte* begin) override;
+  Status CheckSlots(int device, const std::byte* slots, size_t bytes) override;
+
+  // Whether a window of that GPU has all of [memory, memory + bytes), whosever the driver says it is.
+  bool Has(int device, const std::byte* memory, size_t bytes) const;
+
+ private:
+  struct Window {
+    int device = -1;
+    const std::byte* begin = nullptr;
+    size_t bytes = 0;
+    bool is_own = false;  // Of this process.
+  };
+
+  CudaDomain* const domain_;
+  const CudaExports* const exports_;
+  mutable std::mutex mutex_;  // Not held while the driver is called.
+  std::vector<Window> windows_;
+};
+
+}  // namespace annulus
