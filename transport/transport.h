@@ -116,8 +116,7 @@ struct Recv {
 struct LinkMemory {
   size_t staging = 0;      // Slots.
   size_t bookkeeping = 0;  // Rings, cells and frame buffers.
-  // Memory of the peer that is mapped here, registered memory and that of devices: address space, not memory of this
-  // process.
+  // Registered memory of the peer that is mapped here: address space, not memory of this process.
   size_t mapped = 0;
 };
 

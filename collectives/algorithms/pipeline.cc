@@ -43,17 +43,17 @@ void Pipeline::Prepare(Flight* flight) {
   if (step.recv_from >= 0) in.source = work_->links->At(step.recv_from, channel_);
   ANNULUS_CHECK((step.recv_from < 0 || in.source) && (step.send_to < 0 || flight->out.target));
   in.posted = flight->index == 0 && first_ != nullptr;
-  if (in.source != nullptr && in.source->limits().in_place.Has(MemoryKind::kDevice)) in.reader = PlaceOfReader(step);
   if (in.posted) {
     in.recv = first_;
-    ANNULUS_CHECK(first_->reader == nullptr || in.reader.queue != nullptr);
+    ANNULUS_CHECK(first_->reader == nullptr || PlaceOfReader(step).queue != nullptr);
   } else if (step.recv_from >= 0) {
     in.recv = &in.own;
     const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
     const bool lands = step.store && !step.reduce && step.bytes > 0 && output.bytes >= step.bytes &&
                        MayLand(in.source, output.kind(), output.data, step.bytes);
     in.own.landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
-    in.own.reader = in.reader.queue != nullptr ? in.reader.data : nullptr;
+    const bool may_read = in.source->limits().in_place.Has(MemoryKind::kDevice);
+    in.own.reader = may_read ? PlaceOfReader(step).data : nullptr;
     in.own.capacity = static_cast<uint32_t>(step.bytes);
   }
 }

@@ -57,7 +57,6 @@ class Pipeline {
     Endpoint* source = nullptr;  // Null, as is `recv`, when it receives nothing.
     Recv own;
     Recv* recv = nullptr;  // &own, or first_.
-    Work::Place reader;    // As PlaceOfReader.
     bool posted = false;
     bool verified = false;
     bool complete = false;
@@ -125,7 +124,7 @@ class Pipeline {
   // peer's memory, or that of slots.
   DomainQueue* ArrivalQueue(const Flight& flight) const {
     if (flight.in.landed()) return work_->OutputAt(flight.step.output_offset).queue;
-    return flight.in.recv != nullptr && flight.in.recv->on_device ? flight.in.reader.queue : nullptr;
+    return flight.in.recv != nullptr && flight.in.recv->on_device ? PlaceOfReader(flight.step).queue : nullptr;
   }
   Tag TagOf(const Step& step) const;
 

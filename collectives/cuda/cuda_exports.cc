@@ -164,12 +164,6 @@ Status CudaExports::Prepare(const CudaDevice& device) const {
   return Status();
 }
 
-Status CudaExports::PrepareCopies(const CudaDevice& device) const {
-  const cuda::ScopedContext scope(domain_->driver(), device.context());
-  ANNULUS_RETURN_IF_ERROR(scope.status());
-  return Prepare(device);
-}
-
 Status CudaExports::CheckPinned(const std::byte* memory, size_t bytes) const {
   cuda::PointerPlace place;
   ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(memory, &place));
@@ -188,27 +182,34 @@ void CudaExports::End() {
   }
 }
 
+Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
+  const Gpu& gpu = gpus_[static_cast<size_t>(device)];
+  return CopyOutIn(At(device), gpu.copies.load(std::memory_order_acquire), data, bytes, slots, done);
+}
+
+Status CudaExports::CheckCopies(int device) const {
+  return CheckStream(At(device), gpus_[static_cast<size_t>(device)].copies.load(std::memory_order_acquire));
+}
+
 // A copy to memory that is not pinned would be waited for. The stream is no blocking one, so the default streams do not
 // matter either. The driver is asked what is pinned, as of all memory.
-Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
+Status CudaExports::CopyOutIn(const CudaDevice& device, cuda::Stream stream, const std::byte* data, size_t bytes,
+                              std::byte* slots, uint32_t* done) const {
   const cuda::Driver& driver = domain_->driver();
-  const Gpu& gpu = gpus_[static_cast<size_t>(device)];
   ANNULUS_RETURN_IF_ERROR(CheckPinned(slots, bytes));
   ANNULUS_RETURN_IF_ERROR(CheckPinned(reinterpret_cast<std::byte*>(done), sizeof *done));
-  const cuda::ScopedContext scope(driver, At(device).context());
+  const cuda::ScopedContext scope(driver, device.context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
-  const cuda::Stream stream = gpu.copies.load(std::memory_order_acquire);
   ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver.Copy(slots, data, bytes, false, stream), "cuMemcpyAsync"));
   return driver.ToStatus(driver->StreamWriteValue32(stream, cuda::ToDevice(done), 1, cuda::kWriteValueDefault),
                          "cuStreamWriteValue32");
 }
 
-Status CudaExports::CheckCopies(int device) const {
+Status CudaExports::CheckStream(const CudaDevice& device, cuda::Stream stream) const {
   const cuda::Driver& driver = domain_->driver();
-  const Gpu& gpu = gpus_[static_cast<size_t>(device)];
-  const cuda::ScopedContext scope(driver, At(device).context());
+  const cuda::ScopedContext scope(driver, device.context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
-  const cuda::Result result = driver->StreamQuery(gpu.copies.load(std::memory_order_acquire));
+  const cuda::Result result = driver->StreamQuery(stream);
   if (result == cuda::Result::kNotReady) return Status();
   return driver.ToStatus(result, "a GPU's work failed: cuStreamQuery");
 }

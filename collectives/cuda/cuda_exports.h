@@ -43,12 +43,14 @@ class CudaExports final : public DeviceExports {
   void TellWay(const void* links, const std::string& way) const override;
   DeviceSharing* sharing() const override { return &windows_; }
 
-  // Makes what copies out from that GPU's side need.
-  Status PrepareCopies(const CudaDevice& device) const;
+  const CudaWindows& windows() const { return windows_; }
+  // CopyOut and CheckCopies in a stream of that GPU.
+  Status CopyOutIn(const CudaDevice& device, cuda::Stream stream, const std::byte* data, size_t bytes, std::byte* slots,
+                   uint32_t* done) const;
+  Status CheckStream(const CudaDevice& device, cuda::Stream stream) const;
   // Whether GPUs can copy to all of that memory: one registration with the driver has it. Errors: kUnsupported; kSystem
   // of the driver.
   Status CheckPinned(const std::byte* memory, size_t bytes) const;
-  const CudaWindows& windows() const { return windows_; }
 
   // What was told last of those links; "" when nothing was.
   std::string WayOf(const void* links) const;

@@ -70,6 +70,7 @@ class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
         kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam().transport},
                                            {"ANNULUS_ALGORITHM", algorithm},
                                            {kStagedBytes, GetParam().staged ? kStagesAll : kStagesNothing},
+                                           {"ANNULUS_SHM_CUDA_IPC", in_place_},
                                            {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
     for (int rank = 0; rank < kRanks; ++rank)
       ranks_->Start(rank, rank == culprit() ? of_culprit : arguments, Gpu(HasGpu(rank)));
@@ -95,6 +96,7 @@ class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
     }
   }
 
+  const char* in_place_ = "auto";  // Whether GPUs read slices in peers' memory.
   std::unique_ptr<RankProcesses> ranks_;
 };
 
@@ -145,14 +147,25 @@ TEST_P(DeviceFaultsTest, KilledRankIsNamedWhereStreamsShareTheirMemory) {
   }
 }
 
-// The survivors' calls return when their GPUs have begun and done what they were given before. A ring gives them work
-// before all ranks have entered.
+// The survivors' calls return when their GPUs have begun and done what they were given before. A ring through slots
+// gives them work before all ranks have entered.
 TEST_P(DeviceFaultsTest, KilledRankIsNamedWhileGpusAreBusyWithOtherWork) {
+  in_place_ = "off";
   Start({"hold"}, {"idle"}, 60'000, "ring");
   for (int rank = 0; rank < kRanks; ++rank) {
     const bool holds = rank != culprit() && HasGpu(rank);
     ASSERT_TRUE(!holds || Writes(ranks_.get(), rank, "holding")) << ranks_->output(rank);
   }
+  ranks_->Signal(culprit(), SIGKILL);
+  ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
+}
+
+// The GPU of the second rank behind the culprit has begun to read the memory of the first one, which gives up.
+TEST_P(DeviceFaultsTest, KilledRankIsNamedWhileAGpuReadsTheMemoryOfAPeer) {
+  if (GetParam().transport != "shm" || GetParam().mixed) GTEST_SKIP() << "not all ranks reach each other's memory";
+  Start({"hold"}, {"idle"}, 60'000, "ring");
+  const int reader = (culprit() + 2) % kRanks;
+  ASSERT_TRUE(Writes(ranks_.get(), reader, "holding")) << ranks_->output(reader);
   ranks_->Signal(culprit(), SIGKILL);
   ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "base/status.h"
 
@@ -33,9 +34,12 @@ class DeviceSharing {
   // Once for each Open. No work of the device may read there any more.
   virtual void Close(int device, const std::byte* begin) = 0;
 
-  // Whether the device can copy what was opened for it to slots (DeviceExports::CopyOut). Errors: kUnsupported when it
-  // does not reach them; kSystem of the device.
+  // Whether the device can copy what was opened for it to slots (slot_memory.h). Errors: kUnsupported when it does not
+  // reach them; kSystem of the device.
   virtual Status CheckSlots(int device, const std::byte* slots, size_t bytes) = 0;
+  // Begins to copy what was opened for the device to slots, and CheckCopies, both as DeviceExports has them.
+  virtual Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) = 0;
+  virtual Status CheckCopies(int device) = 0;
 
  protected:
   ~DeviceSharing() = default;

@@ -83,7 +83,7 @@ EndpointStats ShmEndpoint::stats() const {
   memory.bookkeeping = receiver_.cell_bytes();
   const size_t half = (layout.rings_end - layout.ring_offset[0]) / 2;
   memory.bookkeeping += side == 0 ? layout.rings_end - half : half;
-  memory.mapped = memory_.peer_regions.mapped_bytes() + memory_.peer_devices.opened_bytes();
+  memory.mapped = memory_.peer_regions.mapped_bytes();
   return stats;
 }
 

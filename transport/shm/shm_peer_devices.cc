@@ -1,6 +1,7 @@
 #include "transport/shm/shm_peer_devices.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -83,7 +84,7 @@ Status ShmPeerDevices::OpenFor(int device, Region* region) {
   ANNULUS_RETURN_IF_ERROR(sharing_->CheckSlots(device, word_.data(), word_.bytes()));
   ANNULUS_RETURN_IF_ERROR(sharing_->Open(device, region->shared, region->bytes, &region->begin));
   region->device = device;
-  if (opened_.fetch_add(region->bytes, std::memory_order_relaxed) == 0)
+  if (!std::exchange(has_opened_, true))
     Log(LogLevel::kInfo, -1, "GPU %d reads slices in the memory of the GPU of rank %d", device, peer_);
   return Status();
 }
@@ -94,9 +95,7 @@ ShmPeerDevices::Region* ShmPeerDevices::Find(uint64_t id) {
 }
 
 void ShmPeerDevices::Close(Region* region) {
-  if (region->begin == nullptr) return;
-  sharing_->Close(region->device, region->begin);
-  opened_.fetch_sub(region->bytes, std::memory_order_relaxed);
+  if (region->begin != nullptr) sharing_->Close(region->device, region->begin);
 }
 
 // The peer may name what it has been answered only.
@@ -128,7 +127,7 @@ Status ShmPeerDevices::BeginCopy(uint64_t id, const std::byte* data, uint32_t by
   ANNULUS_CHECK(region != nullptr && !copy_.is_under_way);
   auto* const word = reinterpret_cast<uint32_t*>(word_.data());
   __atomic_store_n(word, 0, __ATOMIC_RELAXED);
-  ANNULUS_RETURN_IF_ERROR(exports_->CopyOut(region->device, data, bytes, slot, word));
+  ANNULUS_RETURN_IF_ERROR(sharing_->CopyOut(region->device, data, bytes, slot, word));
   copy_ = {true, region->device, DeadlineAfter(kCheckInterval)};
   return Status();
 }
@@ -140,7 +139,7 @@ Status ShmPeerDevices::CheckCopy() {
   }
   if (Now() < copy_.check) return Status::WouldBlock();
   copy_.check = DeadlineAfter(kCheckInterval);
-  Status status = exports_->CheckCopies(copy_.device);
+  Status status = sharing_->CheckCopies(copy_.device);
   copy_.is_under_way = status.ok();
   return status.ok() ? Status::WouldBlock() : status;
 }

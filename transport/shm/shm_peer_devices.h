@@ -6,10 +6,9 @@
 // What is opened stays until the peer forgets it and nothing of it is held, or until the object ends: by then no work
 // of a device may read there any more.
 //
-// Threads: as the endpoint, except opened_bytes().
+// Threads: as the endpoint.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -59,12 +58,10 @@ class ShmPeerDevices {
   // Whether the device that works on `reader` reads that region, which is held. Asks the driver.
   bool IsRead(uint64_t region, const std::byte* reader) const;
 
-  // Begins to copy data of a held region to a slot. One copy at a time. Errors: those of DeviceExports::CopyOut.
+  // Begins to copy data of a held region to a slot. One copy at a time. Errors: those of DeviceSharing::CopyOut.
   Status BeginCopy(uint64_t region, const std::byte* data, uint32_t bytes, std::byte* slot);
-  // Whether it is there; would_block: not yet. Errors: those of DeviceExports::CheckCopies.
+  // Whether it is there; would_block: not yet. Errors: those of DeviceSharing::CheckCopies.
   Status CheckCopy();
-
-  uint64_t opened_bytes() const { return opened_.load(std::memory_order_relaxed); }
 
  private:
   enum class State : uint8_t {
@@ -105,7 +102,7 @@ class ShmPeerDevices {
     int device = -1;
     Deadline check = 0;  // When to ask whether the device still works.
   } copy_;
-  std::atomic<uint64_t> opened_{0};
+  bool has_opened_ = false;
 };
 
 }  // namespace annulus

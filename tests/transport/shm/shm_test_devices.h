@@ -65,18 +65,10 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
   DeviceReach ReachOf(int, const std::string&) const override { return DeviceReach::kUnknown; }
   DeviceWrites WritesTo(int) const override { return DeviceWrites::kHidden; }
   Status FlushWrites(int) const override { return Status(); }
-  Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const override {
-    EXPECT_TRUE(IsOpen(device, data, bytes)) << "what is not opened is copied";
-    if (fails_to_copy) return {Code::kSystem, "no copy"};
-    const auto copy = [=] {
-      std::memcpy(slots, data, bytes);
-      __atomic_store_n(done, 1, __ATOMIC_RELEASE);
-    };
-    holds ? held.push_back(copy) : copy();
-    ++copies;
-    return Status();
+  Status CopyOut(int, const std::byte*, size_t, std::byte*, uint32_t*) const override {
+    return Status(Code::kUnsupported);
   }
-  Status CheckCopies(int) const override { return fails_later ? Status(Code::kSystem, "lost") : Status(); }
+  Status CheckCopies(int) const override { return Status(); }
   void TellWay(const void*, const std::string&) const override {}
   DeviceSharing* sharing() const override { return shares ? const_cast<TestDevices*>(this) : nullptr; }
 
@@ -104,6 +96,19 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
     return pins ? Status() : Status(Code::kUnsupported, "not pinned");
   }
 
+  Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) override {
+    EXPECT_TRUE(IsOpen(device, data, bytes)) << "what is not opened is copied";
+    if (fails_to_copy) return {Code::kSystem, "no copy"};
+    const auto copy = [=] {
+      std::memcpy(slots, data, bytes);
+      __atomic_store_n(done, 1, __ATOMIC_RELEASE);
+    };
+    holds ? held.push_back(copy) : copy();
+    ++copies;
+    return Status();
+  }
+  Status CheckCopies(int) override { return fails_later ? Status(Code::kSystem, "lost") : Status(); }
+
   bool IsOpen(int device, const std::byte* data, size_t bytes) const {
     return std::ranges::any_of(opened, [=](const auto& each) {
       return each.first == device && data >= each.second && data + bytes <= each.second + kBytes;
@@ -117,8 +122,8 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
   bool holds = false;
   bool fails_to_copy = false;
   bool fails_later = false;
-  mutable int copies = 0;
-  mutable std::vector<std::function<void()>> held;
+  int copies = 0;
+  std::vector<std::function<void()>> held;
   std::vector<std::pair<int, const std::byte*>> opened;
 
  private:
