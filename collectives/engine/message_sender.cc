@@ -167,8 +167,13 @@ Status MessageSender::PostEmpty(MessageForm form, Call call, size_t slice_bytes,
 }
 
 size_t MessageSender::SliceBytesOf(const Message& message) const {
-  const bool lends = message.input.queue == nullptr && runner_.AsksToLend(message.input.data, BytesOf(message));
-  return lends ? LentSliceBytes(context_.plan()) : DirectSliceBytes(context_.plan());
+  const Limits& limits = context_.endpoint->limits();
+  const MemoryKind kind = KindOf(message.input.queue);
+  // One copy by the receiver's device, which takes it as long whatever the size.
+  const bool may_stay = kind == MemoryKind::kDevice && limits.shares_memory && limits.in_place.Has(kind) &&
+                        BytesOf(message) > LinkBytes(context_.plan());
+  const bool lends = kind == MemoryKind::kHost && runner_.AsksToLend(message.input.data, BytesOf(message));
+  return lends || may_stay ? LentSliceBytes(context_.plan()) : DirectSliceBytes(context_.plan());
 }
 
 void MessageSender::StartCurrent(size_t slice_bytes) {
