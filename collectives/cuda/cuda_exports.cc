@@ -15,10 +15,11 @@ std::string CudaExports::missing() const {
   return has ? "" : "CUDA's driver has no cuMemGetHandleForAddressRange";
 }
 
-// Calls ask for each slice, of host memory too. Only memory of cuMemAlloc counts, which is the one that older ways of
-// sharing take: what lies behind mapped addresses may change under one number.
+// Calls ask for each slice, of host memory too, and those in streams must not have the driver asked: their memory lies
+// in the host's, if between that of GPUs. Only memory of cuMemAlloc counts, which is the one that older ways of sharing
+// take: what lies behind mapped addresses may change under one number.
 bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const {
-  if (!ranges_->Span(data)) return false;
+  if (!ranges_->Has(data)) return false;
   const cuda::Driver& driver = domain_->driver();
   uint64_t id = 0;
   unsigned type = 0;

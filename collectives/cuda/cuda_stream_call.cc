@@ -187,7 +187,7 @@ Status CudaStreamCall::EnqueueSteps(bool up_to_gate) {
     const StreamStep& step = program_.steps[progress_.steps++];
     switch (step.kind) {
       case StreamStep::Kind::kCopy:
-        ANNULUS_RETURN_IF_ERROR(Copy(step.to, step.from, step.bytes, true));
+        ANNULUS_RETURN_IF_ERROR(Copy(step.to, step.from, step.bytes, step.from_host));
         break;
       case StreamStep::Kind::kFold:
         ANNULUS_RETURN_IF_ERROR(Launch(progress_.folded, step.number));

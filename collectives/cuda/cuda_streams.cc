@@ -75,9 +75,9 @@ Status CudaStreams::InContext(const char* function, Call call) const {
   return ToStatus(call(device_.driver()), function);
 }
 
-Status CudaStreams::Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes) {
+Status CudaStreams::Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes, bool from_host) {
   return InContext("cuMemcpyAsync", [&](const cuda::Driver& driver) {
-    return driver.Copy(to, from, bytes, kind == Kind::kToDevice, StreamOf(kind));
+    return driver.Copy(to, from, bytes, kind == Kind::kToDevice && from_host, StreamOf(kind));
   });
 }
 

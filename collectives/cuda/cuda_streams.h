@@ -35,7 +35,8 @@ class CudaStreams {
   // The kinds of work. Each has its own stream: work of one kind is done in order, that of different kinds in any.
   enum class Kind { kToDevice, kFromDevice, kKernels };
   // None of these needs a context. Errors: kSystem of the driver.
-  Status Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes);
+  // `from_host`: what is copied lies in pinned memory.
+  Status Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes, bool from_host = true);
   // Word number `word` becomes `value` when all earlier work of that kind is done.
   Status Signal(Kind kind, int word, uint32_t value);
   Status Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks);

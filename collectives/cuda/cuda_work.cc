@@ -52,7 +52,8 @@ Status CudaWork::Start(const SliceOp& given, const OperandPlaces& places, int in
 Status CudaWork::StartCopy(const SliceOp& op, const OperandPlaces& places, int index) {
   using Kind = CudaStreams::Kind;
   const Kind kind = places.all()[1] == Place::kDevice ? Kind::kToDevice : Kind::kFromDevice;
-  ANNULUS_RETURN_IF_ERROR(streams_->Copy(kind, op.dst[0], op.inline_src[0], op.count * TypeBytes(op.type)));
+  const bool from_host = places.all()[0] != Place::kDevice;
+  ANNULUS_RETURN_IF_ERROR(streams_->Copy(kind, op.dst[0], op.inline_src[0], op.count * TypeBytes(op.type), from_host));
   return streams_->Signal(kind, index, entries_[static_cast<size_t>(index)].value);
 }
 

@@ -32,6 +32,7 @@ struct StreamStep {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   size_t bytes = 0;
+  bool from_host = false;  // A copy's source is in host memory.
 };
 
 struct StreamProgram {
@@ -47,10 +48,10 @@ struct StreamProgram {
     steps.clear();
     folds.clear();
   }
-  void Copy(std::byte* to, const std::byte* from, size_t bytes) {
-    steps.push_back({StreamStep::Kind::kCopy, 0, to, from, bytes});
+  void Copy(std::byte* to, const std::byte* from, size_t bytes, bool from_host = false) {
+    steps.push_back({StreamStep::Kind::kCopy, 0, to, from, bytes, from_host});
   }
-  void Add(StreamStep::Kind kind, uint32_t number) { steps.push_back({kind, number, nullptr, nullptr, 0}); }
+  void Add(StreamStep::Kind kind, uint32_t number) { steps.push_back({kind, number, nullptr, nullptr, 0, false}); }
 };
 
 }  // namespace annulus

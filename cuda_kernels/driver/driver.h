@@ -51,7 +51,8 @@ class Driver {
   // Where a device is on PCI, as the system names it: "0000:17:00.0"; "" when the driver does not tell.
   std::string PciAddress(Device device) const;
 
-  // Copies from pinned memory to a device, or back, in the order of the stream; the current context is the stream's.
+  // Copies between pinned memory and a device, or within devices, in the order of the stream; the current context is
+  // the stream's. `to_device`: from pinned memory to a device.
   Result Copy(void* to, const void* from, size_t bytes, bool to_device, Stream stream) const;
 
   // "cuMemAlloc: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". OK for kSuccess. Errors: kOutOfMemory or kSystem.

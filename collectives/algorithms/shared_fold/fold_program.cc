@@ -97,7 +97,7 @@ class ProgramMaker {
       const auto number = static_cast<size_t>(part);
       const std::byte* const in_place = call_.input + number * call_.part_bytes() + piece_.begin * element_bytes_;
       program_->Copy(InMemoryOf(layout_.rank, part, piece_.begin),
-                     call_.has_host_input ? copies_ + number * region_bytes_ : in_place, bytes);
+                     call_.has_host_input ? copies_ + number * region_bytes_ : in_place, bytes, call_.has_host_input);
     }
     program_->Add(Kind::kSay, steps.ready());
   }

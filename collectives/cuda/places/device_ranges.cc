@@ -44,15 +44,16 @@ void DeviceRanges::Add(uintptr_t begin, size_t bytes) {
   ranges_[begin] = end;
 }
 
-bool DeviceRanges::IsFreed(const void* pointer) const {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
+bool DeviceRanges::Has(const void* pointer) const {
   if (!Span(pointer)) return false;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto after = ranges_.upper_bound(address);
-    if (after == ranges_.begin() || address >= std::prev(after)->second) return false;
-  }
-  return !CanCpuRead(address);
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto after = ranges_.upper_bound(address);
+  return after != ranges_.begin() && address < std::prev(after)->second;
+}
+
+bool DeviceRanges::IsFreed(const void* pointer) const {
+  return Has(pointer) && !CanCpuRead(reinterpret_cast<uintptr_t>(pointer));
 }
 
 }  // namespace annulus

@@ -23,6 +23,10 @@ class DeviceRanges {
     return address >= lowest_.load(std::memory_order_relaxed) && address < end_.load(std::memory_order_relaxed);
   }
 
+  // Whether a GPU has, or had, memory at `pointer`, as far as is known. Takes no lock for what lies apart from all
+  // ranges, and holds it only to look.
+  bool Has(const void* pointer) const;
+
   // Whether a GPU's memory was at `pointer`, which the driver does not know any more, and nothing has come there that
   // the CPU can read. Takes no lock for what lies apart from all ranges.
   bool IsFreed(const void* pointer) const;

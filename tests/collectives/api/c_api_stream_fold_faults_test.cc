@@ -47,6 +47,12 @@ class StreamFoldFaultsTest : public testing::Test {
   size_t before_ = 0;
 };
 
+void SubmitOne(annulus_comm_t* comm, StreamUser* user, Stream stream) {
+  std::byte* const memory = user->Allocate(kBytes);
+  user->Fill(stream, memory, 1, kBytes);
+  EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK) << LastMessage();
+}
+
 void SubmitThree(annulus_comm_t* comm, StreamUser* user, Stream stream) {
   std::byte* const memory = user->Allocate(kBytes);
   user->Fill(stream, memory, 1, kBytes);
@@ -224,7 +230,7 @@ TEST_F(StreamFoldFaultsTest, ARankThatMakesTheCallWithoutAStreamEndsIt) {
         EXPECT_EQ(annulus_allreduce(comm, memory.data(), memory.data(), kBytes, ANNULUS_UINT8, ANNULUS_SUM),
                   ANNULUS_MISMATCH);
       } else {
-        SubmitThree(comm, user, stream);
+        SubmitOne(comm, user, stream);  // Before a further one the communicator may have ended.
       }
       EXPECT_TRUE(user->Drain(stream));
       EXPECT_TRUE(ComesTrue([&] { return Verdict(comm).status == ANNULUS_MISMATCH; }));
@@ -264,25 +270,39 @@ TEST_F(StreamFoldFaultsTest, RanksWithoutAStreamDoNotAgree) {
 TEST_F(StreamFoldFaultsTest, ACallThatTheDriverRefusesHarmsNoLaterOne) {
   OnRanks(2, [](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
     std::byte* const memory = user->Allocate(kBytes);
-    for (const char* function : {"cuStreamWriteValue32", "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent",
-                                 "cuStreamWaitValue32", "cuLaunchKernel"}) {
-      for (int calls = 0; calls < 3; ++calls) {
-        annulus_barrier(comm);
-        if (rank == 0) {
-          user->fake()->Fail(function, cuda::Result::kNotSupported, calls);
-          // What fails is the last of the calls after the first two.
-          EXPECT_NE(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK)
-              << function << " after " << calls;
-        }
-        annulus_barrier(comm);
-        user->Fill(stream, memory, 1 + rank, kBytes);
-        ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK) << LastMessage();
-        ASSERT_TRUE(user->Drain(stream));
-        EXPECT_TRUE(user->Read(memory, kBytes) == std::vector<int>(kBytes, 3)) << function << " after " << calls;
+    for (const char* function :
+         {"cuStreamWriteValue32", "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent", "cuStreamWaitValue32"}) {
+      annulus_barrier(comm);
+      if (rank == 0) {
+        user->fake()->Fail(function, cuda::Result::kNotSupported, 0);
+        EXPECT_NE(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK) << function;
       }
+      annulus_barrier(comm);
+      user->Fill(stream, memory, 1 + rank, kBytes);
+      ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK) << LastMessage();
+      ASSERT_TRUE(user->Drain(stream));
+      EXPECT_TRUE(user->Read(memory, kBytes) == std::vector<int>(kBytes, 3)) << function;
     }
     EXPECT_EQ(Verdict(comm).status, ANNULUS_OK);
   });
+}
+
+// Behind the first gate: the ranks know of the call by then. Rank 0 launches all kernels.
+TEST_F(StreamFoldFaultsTest, ACallOfWhichTheDriverRefusesTheKernelEndsTheCommunicator) {
+  for (const int launches : {0, 2}) {
+    OnRanks(2, [&](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
+      std::byte* const memory = user->Allocate(kBytes);
+      annulus_barrier(comm);
+      if (rank == 0) user->fake()->Fail("cuLaunchKernel", cuda::Result::kNotSupported, launches);
+      // The communicator may have ended before a rank comes to it.
+      InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes);
+      EXPECT_TRUE(ComesTrue([&] { return Verdict(comm).status != ANNULUS_OK; }));
+      EXPECT_EQ(Verdict(comm).rank, 0);
+      EXPECT_NE(std::string(Verdict(comm).message).find("could not be put into its stream"), std::string::npos)
+          << Verdict(comm).message;
+      EXPECT_TRUE(user->Drain(stream));
+    });
+  }
 }
 
 TEST_F(StreamFoldFaultsTest, NobodyCallsTheDriverWhileACallIsUnderWay) {

@@ -257,6 +257,12 @@ struct Functions : GraphFunctions, VirtualFunctions {
       const bool is_whole = rows->bytes == rows->from_pitch && rows->bytes == rows->to_pitch;
       const bool is_unified = rows->from_type == MemoryType::kUnified && rows->to_type == MemoryType::kUnified;
       if (!is_whole || !is_unified) return Result::kInvalidValue;
+      // Within devices the driver may refuse rows that cuMemAllocPitch would not have laid out.
+      constexpr size_t kPitch = 512;
+      const auto is_device = [](DevicePointer pointer) {
+        return Fake().gpu().WithMemory([=](FakeMemory* memory) { return memory->DeviceOf(FromDevice(pointer)); }) >= 0;
+      };
+      if (is_device(rows->from) && is_device(rows->to) && rows->from_pitch % kPitch != 0) return Result::kInvalidValue;
       return Fake().gpu().Copy(OfStream(stream), FromDevice(rows->to), FromDevice(rows->from),
                                rows->bytes * rows->rows);
     });
