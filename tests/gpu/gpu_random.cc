@@ -4,8 +4,8 @@
 //   gpu_random [DRIVER [CALLS [SEED]]]      DRIVER: libcuda.so.1, 1000 calls and seed 1 unless given
 //
 // Each round is a call that blocks, one that does not, a group, or some calls in a stream, with any collective or a
-// message to the next rank, any type, operation and alignment; or some larger allreduces, reduce-scatters and
-// allgathers in a stream, one after the other, which are folds in memory that the ranks share, once they have agreed.
+// message to the next rank, any type, operation and alignment; or some larger collectives in a stream, one after the
+// other, which are folds in memory that the ranks share, once they have agreed.
 // All ranks draw the same calls; each draws where its own buffers lie. Ends with status 0 when all results are right,
 // 77 without a GPU.
 //
@@ -89,7 +89,9 @@ class RandomCall {
     constexpr uint64_t kCounts[] = {3, 200, 200, 3000, 40'000};
     spec_.count = Below(kCounts[Below(std::size(kCounts), common)], common);
     if (is_large) {
-      constexpr Kind kFolds[] = {Kind::kAllreduce, Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather};
+      constexpr Kind kFolds[] = {Kind::kAllreduce, Kind::kAllreduce, Kind::kReduceScatter,
+                                 Kind::kAllgather, Kind::kBroadcast, Kind::kReduce,
+                                 Kind::kGather,    Kind::kScatter,   Kind::kAlltoall};
       spec_.kind = kFolds[Below(std::size(kFolds), common)];
       spec_.count = 20'000 + Below(40'000, common);
     }
