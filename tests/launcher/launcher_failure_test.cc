@@ -41,12 +41,14 @@ TEST(LauncherFailure, LastRankToFailHasNoOthersToEnd) {
   EXPECT_EQ(run.err(), "annulus-run: rank 0 (pid " + PidOf(run, 0) + ") exited with status 3\n");
 }
 
-// Rank 0 stands for one that exits because it lost rank 1, and is reaped first or at the same time.
+// Rank 0 stands for one that exits because it lost rank 1, as soon as that is dead, and may be reaped first.
 TEST(LauncherFailure, KilledRankIsTheCulpritAndNotItsFollower) {
   const std::string fifo = testing::TempDir() + "/follow";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string follow =
+      "read pid < " + fifo + "; while kill -0 $pid && ! grep -q '^State:.Z' /proc/$pid/status; do :; done 2>/dev/null";
   LauncherRun run(ShellRanks(
-      2, "if [ $ANNULUS_RANK = 0 ]; then read line < " + fifo + "; exit 1; fi; echo go > " + fifo + "; kill -SEGV $$"));
+      2, "if [ $ANNULUS_RANK = 0 ]; then " + follow + "; exit 1; fi; echo $$ > " + fifo + "; kill -SEGV $$"));
   EXPECT_EQ(run.Finish(), 128 + SIGSEGV);
   EXPECT_TRUE(Contains(run.err(), "rank 1 (pid ")) << run.err();
   EXPECT_TRUE(Contains(run.err(), "was killed by signal 11 (Segmentation fault)")) << run.err();
