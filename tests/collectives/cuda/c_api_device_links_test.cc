@@ -3,6 +3,7 @@
 // has. Ranks are threads of a process or processes, with one GPU or several, which reach each other or do not; some may
 // have their buffers in host memory, and buffers come and go.
 #include "tests/collectives/cuda/device_links.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -106,7 +107,8 @@ TEST(DeviceLinksTest, WhatComesToTheAddressOfFreedMemoryIsKnownAnew) {
       own.Compare(LinkCall::kMessage, in, out, round + 100);
       annulus_barrier(own.comm);
     }
-    EXPECT_GT(again, 0);
+    // A sanitizer gives no address again so soon.
+    EXPECT_TRUE(again > 0 || kSanitized);
   });
 }
 

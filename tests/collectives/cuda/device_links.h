@@ -11,11 +11,10 @@
 
 #include "tests/collectives/cuda/mapped_fold.h"
 #include "tests/collectives/harness/calls.h"
-#include "tests/soak/rounds.h"
 
 namespace annulus {
 
-constexpr size_t kLinkCallBytes = kSanitized ? 1 << 20 : 4 << 20;
+constexpr size_t kLinkCallBytes = 4 << 20;
 // Calls after which allocations are known at both ends: an end looks at its socket when it has nothing else to do.
 constexpr int kMostWarmUps = 50;
 
