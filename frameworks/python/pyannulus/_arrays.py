@@ -59,7 +59,7 @@ def check(array: Array, what: str) -> int:
 
 
 def _extents_and_bytes(shape: Union[int, Sequence[int]], kind: Any) -> Tuple[Tuple[int, ...], int]:
-    extents = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
+    extents = tuple(numbers(shape)) if isinstance(shape, Sequence) else (operator.index(shape),)
     size = int(kind.itemsize)
     for extent in extents:
         if extent < 0:
@@ -109,7 +109,8 @@ def check_writable(array: View, what: str) -> None:
 
 def _range(array: View) -> Tuple[int, int]:
     begin = array.address if isinstance(array, _foreign.View) else array.ctypes.data
-    return begin, begin + memoryview(array).nbytes  # type: ignore[arg-type]
+    # numpy's own number: buffers have no name for the types of ml_dtypes.
+    return begin, begin + (memoryview(array).nbytes if isinstance(array, _foreign.View) else array.nbytes)  # type: ignore[arg-type]
 
 
 def check_apart(array: View, into: View) -> None:
@@ -165,9 +166,14 @@ def part(array: View, size: int, what: str) -> Tuple[int, ...]:
     return (count // size, *row)
 
 
+def numbers(counts: Sequence[int]) -> List[int]:
+    """As Python's own numbers: sums of numpy's narrow ones wrap."""
+    return [operator.index(count) for count in counts]
+
+
 def parts(counts: Sequence[int], size: int, row: Tuple[int, ...], what: str) -> List[int]:
     """The elements of each rank's part, of which `counts` has the rows."""
-    rows_of_ranks = [operator.index(count) for count in counts]
+    rows_of_ranks = numbers(counts)
     if len(rows_of_ranks) != size:
         raise ValueError(f"{what} has {len(rows_of_ranks)} entries; there are {size} ranks")
     if any(count < 0 for count in rows_of_ranks):

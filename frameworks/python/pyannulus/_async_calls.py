@@ -149,6 +149,7 @@ class AsyncCalls:
     def allgatherv_async(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> "Request[Array]":
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
+        counts = _arrays.numbers(counts)
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, counts[self.rank], "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
@@ -158,6 +159,7 @@ class AsyncCalls:
                               out: Optional[Array] = None) -> "Request[Array]":
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
+        counts = _arrays.numbers(counts)
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, sum(counts), "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
@@ -171,6 +173,7 @@ class AsyncCalls:
         if counts is None:
             raise TypeError("counts is None on the root, which must know how much comes from whom")
         row = _arrays.rows(given)[1]
+        counts = _arrays.numbers(counts)
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, counts[self.rank], "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
@@ -188,6 +191,7 @@ class AsyncCalls:
             raise TypeError("array or counts is None on the root, which has what is scattered")
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
+        counts = _arrays.numbers(counts)
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, sum(counts), "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
@@ -197,7 +201,9 @@ class AsyncCalls:
                         out: Optional[Array] = None) -> "Request[Array]":
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
+        sendcounts = _arrays.numbers(sendcounts)
         outgoing = _arrays.parts(sendcounts, self.size, row, "sendcounts")
+        recvcounts = _arrays.numbers(recvcounts)
         incoming = _arrays.parts(recvcounts, self.size, row, "recvcounts")
         _arrays.check_rows(given, sum(sendcounts), "array", "sendcounts")
         target, out = _arrays.output(self._use, given, number, out, (sum(recvcounts), *row))
