@@ -1,5 +1,6 @@
 // Links through shared memory that leave slices in GPUs' memory, on the stand-in for CUDA's driver: what settings and
 // the driver refuse, and calls that end while a GPU reads the memory of a peer that gives up or dies.
+#include <atomic>
 #include <thread>
 
 #include "tests/collectives/cuda/device_links.h"
@@ -95,12 +96,15 @@ TEST(DeviceLinksEndsTest, AnAbortEndsCallsWhoseMemoryIsRead) {
       ASSERT_TRUE(calls.GoesWithoutHost(LinkCall::kMessage, in, out));
       annulus_barrier(own.comm);
       own.fake->Hold(true);
+      // The other rank's abort may come before anything is read here.
+      std::atomic<bool> ended{false};
       std::thread ends([&] {
-        while (own.fake->Counts().pending == 0) poll(nullptr, 0, 1);
+        while (own.fake->Counts().pending == 0 && !ended.load()) poll(nullptr, 0, 1);
         if (rank == aborts) annulus_comm_abort(own.comm, "enough");
         own.fake->Hold(false);
       });
       const annulus_status_t status = calls.Do(LinkCall::kMessage, in.data(), out.data());
+      ended.store(true);
       EXPECT_TRUE(status == ANNULUS_OK || status == ANNULUS_ABORTED) << status;
       ends.join();
       EXPECT_EQ(own.fake->Counts().pending, 0) << "work is left that reads memory of a peer";

@@ -99,6 +99,7 @@ TEST(CudaGraphWaitsTest, NoLaunchWaitsForAReleaseFunction) {
 
 // The last test: the stand-in does not forget what was done wrong.
 TEST(CudaGraphWaitsTest, TwoExecutableGraphsAtATimeAreToldAndBlockNoStream) {
+  Tally captured;
   Tally told;
   Cluster(StreamRanks(2)).Run([&](annulus_comm_t* comm, int rank) {
     StreamUser user;
@@ -110,6 +111,8 @@ TEST(CudaGraphWaitsTest, TwoExecutableGraphsAtATimeAreToldAndBlockNoStream) {
         stream, [&] { EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK); });
     cuda::GraphExec second = nullptr;
     ASSERT_EQ(Graphs().GraphInstantiateWithFlags(&second, graph.graph(), 0), cuda::Result::kSuccess);
+    captured.Add();
+    ASSERT_TRUE(captured.WaitFor(2)) << "nothing is captured once the communicator has ended";
     if (rank == 0) {
       graph.Launch(stream);
       EXPECT_EQ(Graphs().GraphLaunch(second, other), cuda::Result::kSuccess);
