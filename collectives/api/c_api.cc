@@ -299,8 +299,9 @@ namespace {
   });
 }
 
-[[gnu::noinline]] annulus_status_t WaitAgain(Communicator* owner, annulus_request_t* request, int64_t timeout_ms) {
+[[gnu::noinline]] annulus_status_t WaitAgain(annulus_request_t* request, int64_t timeout_ms) {
   return Guarded([&] {
+    Communicator* const owner = OfProcess().requests.OwnerOf(Unwrap(request));
     if (owner != nullptr) {
       if (const std::optional<Code> again = owner->WaitAgain(Unwrap(request), timeout_ms)) return ToC(*again);
     }
@@ -320,9 +321,8 @@ namespace {
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject("request is null");
-  const RequestTable::Seen seen = OfProcess().requests.Look(Unwrap(request));
-  if (seen.has_ended_well && timeout_ms >= -1) return ANNULUS_OK;
-  return WaitAgain(seen.owner, request, timeout_ms);
+  if (OfProcess().requests.HasEndedWell(Unwrap(request)) && timeout_ms >= -1) return ANNULUS_OK;
+  return WaitAgain(request, timeout_ms);
 }
 
 annulus_status_t annulus_request_test(annulus_request_t* request) { return annulus_request_wait(request, 0); }

@@ -104,12 +104,12 @@ void CallQueue::AddedWork() {
 }
 
 void CallQueue::WakeHelpers() {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   ended_.notify_all();
 }
 
 void CallQueue::Remove(Request* request, Code code) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   CountRequest(*request, code);
   calls_.erase(request);
 }
@@ -127,12 +127,12 @@ void CallQueue::CountRequest(const Request& request, Code code) {
 }
 
 void CallQueue::CountEnd(const Request& request, Code code) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   CountRequest(request, code);
 }
 
 bool CallQueue::Add(Request* request) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   if (is_stopping_) return false;
   AddHeld(request);
   return true;
@@ -165,20 +165,20 @@ void CallQueue::Overtake(Request* last) {
 }
 
 bool CallQueue::PostMessage(Request* message) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   if (is_stopping_) return false;
   PostHeld(message);
   return true;
 }
 
 void CallQueue::EndMessage(Request* message, Code code) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Count(message->arguments, code);
   EraseMessage(message);
 }
 
 bool CallQueue::Stop() {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   const bool is_busy = is_driving_ || !calls_.empty() || HasAnyMessage();
   is_stopping_ = true;
   AddNews();
@@ -187,22 +187,22 @@ bool CallQueue::Stop() {
 }
 
 bool CallQueue::is_stopping() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return is_stopping_;
 }
 
 bool CallQueue::HasCalls() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return !calls_.empty();
 }
 
 bool CallQueue::HasMessages() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return HasAnyMessage();
 }
 
 Call CallQueue::Current() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   if (driven_.sequence != 0 || calls_.empty()) return driven_;
   Call first = calls_.front()->call;
   if (!config_.by_priority && first.sequence == 0) first.sequence = sequence_ + 1;
@@ -210,7 +210,7 @@ Call CallQueue::Current() const {
 }
 
 Request* CallQueue::DriveFirst(bool* is_stopping) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   *is_stopping = is_stopping_;
   has_overtaken_.store(false, std::memory_order_release);
   if (calls_.empty()) return nullptr;
@@ -220,22 +220,22 @@ Request* CallQueue::DriveFirst(bool* is_stopping) {
 }
 
 void CallQueue::SetDriven(const Call& call) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   driven_ = call;
 }
 
 uint64_t CallQueue::NextSequence() {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return ++sequence_;
 }
 
 void CallQueue::GiveSequence(Request* request) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   request->call.sequence = ++sequence_;
 }
 
 void CallQueue::Release(Request* agreement) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   calls_.erase(agreement);
   for (auto each = agreement->held.rbegin(); each != agreement->held.rend(); ++each) calls_.push_front(*each);
   agreement->held.clear();
@@ -243,17 +243,17 @@ void CallQueue::Release(Request* agreement) {
 }
 
 void CallQueue::Drop(Request* agreement) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   calls_.erase(agreement);
 }
 
 Request* CallQueue::FirstReleased() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return calls_.front()->number == 0 ? calls_.front() : nullptr;
 }
 
 Request* CallQueue::FirstByPriority() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Request* first = calls_.front();
   for (Request* each = first; each != nullptr; each = each->next) {
     if (each->options.priority > first->options.priority) first = each;
@@ -262,31 +262,31 @@ Request* CallQueue::FirstByPriority() const {
 }
 
 bool CallQueue::IsFirst(const Request* request) const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return calls_.front() == request;
 }
 
 Request* CallQueue::Find(uint64_t number) const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Request* found = calls_.front();
   while (found != nullptr && found->number != number) found = found->next;
   return found;
 }
 
 Request* CallQueue::FirstPosted() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return messages_.posted.front();
 }
 
 void CallQueue::AcceptFirst() {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Request* const first = messages_.posted.front();
   EraseMessage(first);
   messages_.taken_on.push_back(first);
 }
 
 Request* CallQueue::TakeMessage() {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Request* const taken = messages_.taken_on.empty() ? messages_.posted.front() : messages_.taken_on.front();
   if (taken != nullptr) EraseMessage(taken);
   return taken;

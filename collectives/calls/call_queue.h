@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/calls/mutex.h"
 #include "collectives/calls/request.h"
 #include "collectives/observe/monitor.h"
 
@@ -150,12 +151,12 @@ class CallQueue {
 
    private:
     CallQueue* const queue_;
-    std::unique_lock<std::mutex> lock_;
+    std::unique_lock<Mutex> lock_;
     bool is_long_ = false;
   };
 
   // The queue's lock.
-  std::mutex* mutex() { return &mu_; }
+  Mutex* mutex() { return &mu_; }
 
   // Queues a collective, and numbers it. One of a graph goes before the first whose stream is not ready, which may wait
   // for the graph, and is hurried. Its sequence number follows when it is about to be driven. Returns false, and
@@ -225,11 +226,11 @@ class CallQueue {
  private:
   // How the progress thread looks after the queue.
   struct Watch {
-    std::condition_variable wakes;  // Wakes the progress thread.
-    bool is_asleep = false;         // It does not look, but waits to be woken.
-    bool is_urgent = false;         // It takes what is queued now without leaving it alone first.
-    uint64_t activity = 0;          // Changes when something is queued or driven.
-    uint64_t queued = 0;            // Changes when something is queued.
+    std::condition_variable_any wakes;  // Wakes the progress thread.
+    bool is_asleep = false;             // It does not look, but waits to be woken.
+    bool is_urgent = false;             // It takes what is queued now without leaving it alone first.
+    uint64_t activity = 0;              // Changes when something is queued or driven.
+    uint64_t queued = 0;                // Changes when something is queued.
   };
 
   // With mu_ held.
@@ -286,8 +287,8 @@ class CallQueue {
   bool HasWork() const { return is_stopping_ || !calls_.empty() || HasAnyMessage(); }
 
   const CallQueueConfig config_;
-  mutable std::mutex mu_;
-  std::condition_variable ended_;                  // Signalled when a turn or a request has ended and someone waits.
+  mutable Mutex mu_;
+  std::condition_variable_any ended_;              // Signalled when a turn or a request has ended and someone waits.
   std::atomic<bool> has_news_{false};              // For Notice.
   std::atomic<bool> has_overtaken_{false};         // For HasOvertaken.
   bool is_driving_ = false;                        // Some thread has a long turn.

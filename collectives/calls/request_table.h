@@ -42,7 +42,8 @@ class RequestTable {
     Slot* const slot = SlotOf(request);
     const uint32_t generation = slot->generation.load(std::memory_order_relaxed);
     if (generation % 2 == 0) return;
-    slot->end.store(why, std::memory_order_relaxed);
+    if (!IsLetGo(request)) slot->end.store(why, std::memory_order_relaxed);
+    slot->ended_well.store(0, std::memory_order_relaxed);
     slot->generation.store(generation + 1, std::memory_order_release);
   }
 
@@ -52,6 +53,10 @@ class RequestTable {
     Retire(request, End::kFreed);
     request->Clear();
     return SlotOf(request)->generation.load(std::memory_order_relaxed) < kLastGeneration;
+  }
+  // Whether Recycle will return true.
+  bool MayRenew(const Request* request) const {
+    return static_cast<const Slot*>(request)->generation.load(std::memory_order_relaxed) + 1 < kLastGeneration;
   }
   // Makes a recycled request a new one of the same owner, with its own handle. As Retire.
   void Renew(Request* request) {
@@ -65,33 +70,20 @@ class RequestTable {
   // Notes that the request has ended well, and everything that its owner writes at its end. Call it with the owner's
   // mutex held.
   void NoteGoodEnd(Request* request) { SlotOf(request)->ended_well.store(request->handle, std::memory_order_release); }
-  // Whether the request of a valid handle is known to have ended well. Takes no lock.
+  // Whether the handle is valid and its request is known to have ended well. Takes no lock.
   bool HasEndedWell(RequestHandle handle) const {
-    const Slot* const slot = LiveSlotOf(handle);
+    const Slot* const slot = PlaceOf(handle);
     return slot != nullptr && slot->ended_well.load(std::memory_order_acquire) == handle;
   }
 
   // Invalidates the handle of a request that has ended well, as Retire, but takes no lock. Its owner then recycles it
   // when it next looks (IsLetGo). Returns false, and does nothing, for others.
   bool LetGo(RequestHandle handle) const {
-    Slot* const slot = SlotOf(handle);
-    if (slot == nullptr || slot->ended_well.load(std::memory_order_acquire) != handle) return false;
-    uint32_t generation = GenerationOf(handle);
-    return slot->generation.compare_exchange_strong(generation, generation + 1, std::memory_order_acq_rel);
+    Slot* const slot = PlaceOf(handle);
+    return slot != nullptr && slot->ended_well.compare_exchange_strong(handle, kLetGo, std::memory_order_acq_rel);
   }
-  bool IsLetGo(Request* request) const { return SlotOf(request)->generation.load(std::memory_order_acquire) % 2 == 0; }
+  bool IsLetGo(Request* request) const { return SlotOf(request)->ended_well.load(std::memory_order_acquire) == kLetGo; }
 
-  // The owner, as OwnerOf, and HasEndedWell, in one look.
-  struct Seen {
-    Communicator* owner = nullptr;
-    bool has_ended_well = false;
-  };
-  Seen Look(RequestHandle handle) const {
-    const Slot* const slot = LiveSlotOf(handle);
-    if (slot == nullptr) return {};
-    const bool has_ended_well = slot->ended_well.load(std::memory_order_acquire) == handle;
-    return {slot->owner.load(std::memory_order_relaxed), has_ended_well};
-  }
   // Owner of the request, null when the handle is invalid. Also works while the request is being retired.
   Communicator* OwnerOf(RequestHandle handle) const {
     const Slot* const slot = LiveSlotOf(handle);
@@ -110,7 +102,8 @@ class RequestTable {
     std::atomic<uint32_t> generation{0};
     std::atomic<Communicator*> owner{nullptr};
     std::atomic<End> end{End::kFreed};
-    std::atomic<RequestHandle> ended_well{0};  // The latest request that has. Handles do not repeat.
+    // The handle once the request has ended well, then kLetGo if the handle is given up without the lock; else 0.
+    std::atomic<RequestHandle> ended_well{0};
     uint32_t index = 0;
   };
 
@@ -118,6 +111,7 @@ class RequestTable {
   static constexpr int kIndexBits = 32;
   static constexpr int kTagShift = 56;
   static constexpr RequestHandle kTag = 0xa7;
+  static constexpr RequestHandle kLetGo = kTag << kTagShift;  // No handle, and no address.
   static_assert(sizeof(void*) == sizeof(RequestHandle), "handles need pointers of 64 bits");
   // Slots are allocated in blocks, each twice as large as the previous one, so they never move and few pointers lead to
   // them.
@@ -132,7 +126,10 @@ class RequestTable {
   void Return(Request* request);
   // Null when no slot has that index, or the value is not a handle.
   Slot* SlotOf(RequestHandle handle) const {
-    if (handle >> kTagShift != kTag || GenerationOf(handle) % 2 == 0) return nullptr;
+    return handle >> kTagShift == kTag && GenerationOf(handle) % 2 == 1 ? PlaceOf(handle) : nullptr;
+  }
+  // The slot that a handle with these low bits has. Null when no slot has that index.
+  Slot* PlaceOf(RequestHandle handle) const {
     const uint32_t index = static_cast<uint32_t>(handle);
     if (index >= kFirstBlock) return LaterSlotOf(index);
     Slot* const slots = blocks_[0].load(std::memory_order_acquire);
@@ -142,7 +139,8 @@ class RequestTable {
   Slot* LaterSlotOf(uint32_t index) const;
   Slot* LiveSlotOf(RequestHandle handle) const {
     Slot* const slot = SlotOf(handle);
-    const bool live = slot != nullptr && slot->generation.load(std::memory_order_acquire) == GenerationOf(handle);
+    const bool live = slot != nullptr && slot->generation.load(std::memory_order_acquire) == GenerationOf(handle) &&
+                      slot->ended_well.load(std::memory_order_relaxed) != kLetGo;
     return live ? slot : nullptr;
   }
   void Grow();  // With mu_ held.

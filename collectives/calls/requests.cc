@@ -29,7 +29,7 @@ Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.
 // Gives the lock back while a thread waits for the request, however that ends.
 class Waiting {
  public:
-  Waiting(Request* request, std::unique_lock<std::mutex>* lock) : request_(request), lock_(lock) {
+  Waiting(Request* request, std::unique_lock<Mutex>* lock) : request_(request), lock_(lock) {
     ++request_->waiters;
     lock_->unlock();
   }
@@ -42,7 +42,7 @@ class Waiting {
 
  private:
   Request* const request_;
-  std::unique_lock<std::mutex>* const lock_;
+  std::unique_lock<Mutex>* const lock_;
 };
 
 }  // namespace
@@ -51,7 +51,7 @@ Requests::Requests(const RequestsConfig& config) : config_(config), table_(confi
 
 Requests::Unqueued::~Unqueued() {
   if (requests_ == nullptr) return;
-  const std::lock_guard<std::mutex> lock(requests_->mu_);
+  const std::lock_guard<Mutex> lock(requests_->mu_);
   for (Request* const each : made_) requests_->Forget(each);
   for (Request* const each : more_) requests_->Forget(each);
 }
@@ -80,7 +80,8 @@ void Requests::CollectAll() {
 }
 
 void Requests::Collect() {
-  if (!HasSpare() && used_ >= collect_at_) CollectAll();
+  CollectLatest();
+  if (used_ == requests_.size() && used_ >= collect_at_) CollectAll();
 }
 
 Request* Requests::Acquire() {
@@ -117,13 +118,13 @@ Request* Requests::Add(const CallArguments& arguments) {
 }
 
 Request* Requests::Make(const CallArguments& arguments) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return Add(arguments);
 }
 
 Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArguments> calls, bool discarded,
                             Request** made) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   if (budget.most > 0) ANNULUS_RETURN_IF_ERROR(CheckBudget(budget));
   // All or none, also where memory ends in the midst of them.
   Rollback rollback(this);
@@ -148,7 +149,7 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   const CallArguments& first = members.front()->arguments;
   std::vector<Tensor> tensors;
   for (const Request* member : members) tensors.push_back(TensorOf(member->arguments));
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Rollback rollback(this);
   Request* const fused = Add(first);
   fused->discarded = true;
@@ -190,7 +191,7 @@ Request* Requests::MakeAgreement(size_t words) {
   arguments.kind = CollectiveKind::kAgreement;
   arguments.type = DataType::kUint64;
   arguments.count = words;
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Rollback rollback(this);
   Request* const request = Add(arguments);
   request->discarded = true;
@@ -203,14 +204,14 @@ Request* Requests::MakeAgreement(size_t words) {
 }
 
 void Requests::Hold(Request* agreement, std::span<Request* const> requests) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   for (Request* const each : requests) {
     if (!IsMessage(each->arguments.kind)) agreement->held.push_back(each);
   }
 }
 
 Request* Requests::MakeGroup(const std::vector<Request*>& members) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return AddGroup(members);
 }
 
@@ -236,7 +237,7 @@ Request* Requests::AddAll(std::span<const CallArguments> calls, bool discarded, 
 }
 
 void Requests::Finish(Request* request, Code code) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   MarkDone(request, code);
 }
 
@@ -248,7 +249,7 @@ void Requests::Refuse(Request* agreement, const Status& why) {
   }
   bool is_heard = false;
   {
-    const std::lock_guard<std::mutex> lock(mu_);
+    const std::lock_guard<Mutex> lock(mu_);
     for (Request* const each : agreement->held) {
       each->refusal = refusal;
       is_heard = is_heard || IsHeard(*each);
@@ -301,7 +302,7 @@ void Requests::MarkAllDone(Request* request, Code code) {
 }
 
 Status Requests::Release(Request* request) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Status outcome = request->Outcome();
   Forget(request);
   return outcome;
@@ -309,7 +310,7 @@ Status Requests::Release(Request* request) {
 
 Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, FailedCall* failed) {
   if (timeout_ms < -1) return Status::Invalid("timeout_ms is " + std::to_string(timeout_ms) + "; allowed: -1 or more");
-  std::unique_lock<std::mutex> lock(mu_);
+  std::unique_lock<Mutex> lock(mu_);
   Request* const request = table_->Find(handle);
   if (request == nullptr) return table_->WhyNot(handle);
   if (await != nullptr && !request->done) {
@@ -330,7 +331,7 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
 
 bool Requests::FreeDone(RequestHandle handle) {
   if (table_->LetGo(handle)) return true;
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   Request* const request = table_->Find(handle);
   if (request == nullptr || !request->done || request->waiters > 0) return false;
   if (request->refusal != nullptr) return false;  // Free has words for one that nobody has read.
@@ -339,7 +340,7 @@ bool Requests::FreeDone(RequestHandle handle) {
 }
 
 Status Requests::Free(RequestHandle handle, const AwaitEnd& await) {
-  std::unique_lock<std::mutex> lock(mu_);
+  std::unique_lock<Mutex> lock(mu_);
   Request* const request = table_->Find(handle);
   if (request == nullptr) return table_->WhyNot(handle);
   if (await != nullptr && !request->done) {
@@ -384,7 +385,7 @@ size_t Requests::Bytes() const {
 }
 
 size_t Requests::MemoryBytes() const {
-  const std::lock_guard<std::mutex> lock(mu_);
+  const std::lock_guard<Mutex> lock(mu_);
   return Bytes();
 }
 

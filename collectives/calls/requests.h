@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "collectives/calls/callbacks.h"
+#include "collectives/calls/mutex.h"
 #include "collectives/calls/request.h"
 #include "collectives/calls/request_table.h"
 
@@ -38,7 +39,7 @@ struct RequestsConfig {  // All pointers outlive the requests.
   Callbacks* callbacks = nullptr;
   int rank = 0;
   int nranks = 1;
-  std::mutex* mu = nullptr;  // Guards the requests.
+  Mutex* mu = nullptr;  // Guards the requests.
 };
 
 class Requests {
@@ -112,9 +113,9 @@ class Requests {
   Request* Add(const CallArguments& arguments);
   // The same for a call without options or arrays of numbers, on its own. Its `call` is for the caller to set.
   Request* AddPlain(const CallArguments& arguments) {
-    Request* const request = HasSpare() ? AcquireSpare() : Acquire();
+    CollectLatest();
+    Request* const request = used_ < requests_.size() ? AcquireSpare() : Acquire();
     request->arguments = arguments;
-    request->options = CallOptions();
     request->is_plain = true;
     return request;
   }
@@ -125,14 +126,15 @@ class Requests {
   Request* AddFused(std::span<const CallArguments> calls);
   // Creates the request of a call without options that has ended well, in what is spare (HasSpare).
   Request* AddEnded() {
+    CollectLatest();
     Request* const request = AcquireSpare();
     request->is_plain = true;
     EndPlain(request, Code::kOk);
     return request;
   }
-  bool HasSpare() {
-    CollectLatest();
-    return used_ < requests_.size();
+  // Collects nothing itself, so that what is sent next leaves without that.
+  bool HasSpare() const {
+    return used_ < requests_.size() || (used_ > 0 && MayCollect(Latest()) && table_->MayRenew(Latest()));
   }
   void Forget(Request* request);
   // The request, null when the handle is invalid.
@@ -146,7 +148,7 @@ class Requests {
 
   // Whether requests with callbacks may be made. Takes no lock.
   bool MayCallBack() const { return config_.callbacks->has_started(); }
-  // Whether the request of a valid handle is known to have ended well. Takes no lock.
+  // Whether the handle is valid and its request is known to have ended well. Takes no lock.
   bool HasEndedWell(RequestHandle handle) const { return table_->HasEndedWell(handle); }
 
  private:
@@ -229,7 +231,7 @@ class Requests {
 
   const RequestsConfig config_;
   RequestTable* const table_;
-  std::mutex& mu_;
+  Mutex& mu_;
   std::vector<RequestTable::Owned> requests_;  // Those in use, then up to kMostSpare recycled ones.
   size_t used_ = 0;                            // Number of those in use.
   bool is_making_several_ = false;             // None is recycled meanwhile.

@@ -36,6 +36,13 @@ Message MessageOf(const CallArguments& a) {
   return message;
 }
 
+Message PostedMessageOf(Request* request) {
+  Message message = MessageOf(request->arguments);
+  message.cookie = request;
+  message.timeout = request->arguments.timeout();
+  return message;
+}
+
 }  // namespace
 
 [[gnu::flatten]] std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
@@ -254,12 +261,11 @@ bool Dispatcher::HasOthersPosted(const CallQueue::Turn& turn, const Request& req
 AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls) {
   const CallArguments& given = request->arguments;
   if (!turn->IsPosted(request) || !request->IsReady() || turn->HasPostedBefore(given, request)) return AtOnce::kNo;
-  Message message = MessageOf(given);
-  message.cookie = request;
-  message.timeout = given.timeout();
   const bool is_alone = turn->FirstPosted() == request && request->next == nullptr;
-  const AtOnce moved =
-      message.sends ? driver_.MoveAtOnce(message, polls, !is_alone) : driver_.ReceiveAtOnce(message, polls, !is_alone);
+  // Each has a message of its own, so that the one of a receive, which is taken in here, stays in registers.
+  const AtOnce moved = given.kind == CollectiveKind::kSend
+                           ? driver_.MoveAtOnce(PostedMessageOf(request), polls, !is_alone)
+                           : driver_.ReceiveAtOnce(PostedMessageOf(request), polls, !is_alone);
   if (moved == AtOnce::kBegun) turn->KeepMessage(request, false);
   if (moved != AtOnce::kDone) return moved;
   turn->RemoveMessage(request);

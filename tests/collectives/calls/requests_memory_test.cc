@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/calls/mutex.h"
 #include "collectives/calls/requests.h"
 #include "tests/transport/allocation_counter.h"
 
@@ -28,7 +29,7 @@ class RequestsMemoryTest : public ::testing::Test {
   }
 
   RequestTable table_;
-  std::mutex mu_;
+  Mutex mu_;
   // Only named in the table.
   Communicator* const owner_ = reinterpret_cast<Communicator*>(&table_);
   Callbacks callbacks_;

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <future>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
+
+#include "collectives/calls/mutex.h"
 
 namespace annulus {
 namespace {
@@ -28,7 +31,7 @@ class RequestsTest : public ::testing::Test {
   Code Free(RequestHandle handle) { return requests_->Free(handle, await_).code(); }
 
   RequestTable table_;
-  std::mutex mu_;
+  Mutex mu_;
   // Only named in the table.
   Communicator* const owner_ = reinterpret_cast<Communicator*>(&table_);
   Callbacks callbacks_;
@@ -60,7 +63,7 @@ TEST_F(RequestsTest, AGoodEndIsKnownWithoutTheLockUntilTheRequestIsFreed) {
   requests_->Finish(failed, Code::kTimeout);
   EXPECT_FALSE(requests_->HasEndedWell(failed->handle));
   {
-    const std::lock_guard<std::mutex> lock(mu_);
+    const std::lock_guard<Mutex> lock(mu_);
     requests_->MarkDone(good, Code::kOk);
     EXPECT_TRUE(requests_->HasEndedWell(handle));
   }
@@ -82,7 +85,7 @@ TEST_F(RequestsTest, ARequestThatEndsAtOnceNeedsNoMemoryAndIsFreedAsOthersAre) {
             Code::kOk);
   RequestHandle handle = 0;
   {
-    const std::lock_guard<std::mutex> lock(mu_);
+    const std::lock_guard<Mutex> lock(mu_);
     ASSERT_TRUE(requests_->HasSpare());
     handle = requests_->AddEnded()->handle;
   }
@@ -101,7 +104,7 @@ TEST_F(RequestsTest, APlainRequestAndOthersLeaveNothingToEachOther) {
   for (const bool plain : {false, true, true, false, false, true, false}) {
     Request* request = nullptr;
     {
-      const std::lock_guard<std::mutex> lock(mu_);
+      const std::lock_guard<Mutex> lock(mu_);
       request = plain ? requests_->AddPlain(send) : requests_->Add(send);
     }
     EXPECT_NE(request->handle, earlier);
@@ -139,7 +142,7 @@ TEST_F(RequestsTest, APlainRequestAndOthersLeaveNothingToEachOther) {
 TEST_F(RequestsTest, APlainRequestThatNobodyHoldsGoesWithItsEnd) {
   Request* request = nullptr;
   {
-    const std::lock_guard<std::mutex> lock(mu_);
+    const std::lock_guard<Mutex> lock(mu_);
     request = requests_->AddPlain(CallArguments());
     request->discarded = true;
   }
@@ -219,7 +222,7 @@ TEST_F(RequestsTest, OneThatHasEndedWellIsFreedWithoutTheLock) {
   const RequestHandle handle = request->handle;
   requests_->Finish(request, Code::kOk);
   {
-    const std::lock_guard<std::mutex> lock(mu_);
+    const std::lock_guard<Mutex> lock(mu_);
     EXPECT_TRUE(requests_->FreeDone(handle));
   }
   EXPECT_FALSE(requests_->FreeDone(handle));
@@ -229,6 +232,53 @@ TEST_F(RequestsTest, OneThatHasEndedWellIsFreedWithoutTheLock) {
   EXPECT_EQ(Free(handle), Code::kInvalidArgument);
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
   EXPECT_EQ(MakeOne(), request) << "the same place";
+}
+
+TEST_F(RequestsTest, OneThatWasFreedStaysSoWhenItsCommunicatorGoes) {
+  Request* const freed = MakeOne();
+  Request* const held = MakeOne();
+  const RequestHandle freed_handle = freed->handle;
+  const RequestHandle held_handle = held->handle;
+  requests_->Finish(freed, Code::kOk);
+  requests_->Finish(held, Code::kOk);
+  EXPECT_TRUE(requests_->FreeDone(freed_handle));
+  requests_.reset();
+  EXPECT_NE(table_.WhyNot(freed_handle).message().find("was freed already"), std::string::npos);
+  EXPECT_NE(table_.WhyNot(held_handle).message().find("communicator was destroyed"), std::string::npos);
+  EXPECT_FALSE(table_.HasEndedWell(held_handle));
+  EXPECT_FALSE(table_.LetGo(held_handle));
+}
+
+// Neither frees the request that comes after it in the same place.
+TEST_F(RequestsTest, OfTwoThreadsThatFreeARequestOneIsTold) {
+  constexpr int kRounds = 20'000;
+  std::atomic<RequestHandle> shared{0};
+  std::atomic<int> freed{0};
+  const auto free_next = [&](RequestHandle* last) {
+    RequestHandle handle = *last;
+    for (int look = 0; look < 10'000 && handle == *last; ++look) handle = shared.load();
+    if (handle == *last) return std::this_thread::yield();
+    *last = handle;
+    if (requests_->FreeDone(handle) || Free(handle) == Code::kOk) ++freed;
+  };
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    for (RequestHandle last = 0; !is_over.load();) free_next(&last);
+  });
+  RequestHandle last = 0;
+  std::atomic<int> pauses{0};
+  for (int round = 1; round <= kRounds; ++round) {
+    Request* const request = MakeOne();
+    requests_->Finish(request, Code::kOk);
+    shared.store(request->handle);
+    for (pauses = round % 64; pauses > 0;) --pauses;  // So that both come at a time, now and then.
+    free_next(&last);
+    while (freed.load() < round) std::this_thread::yield();
+    ASSERT_EQ(freed.load(), round);
+  }
+  is_over.store(true);
+  other.join();
+  EXPECT_EQ(freed.load(), kRounds);
 }
 
 TEST_F(RequestsTest, OneThatIsFreedWhileAnotherThreadWaitsIsNotUsedAgainBefore) {
