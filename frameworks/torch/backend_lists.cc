@@ -70,6 +70,15 @@ bool AllEqual(const std::vector<int64_t>& sizes) {
   return true;
 }
 
+// That all have one type. Neither list is empty.
+void CheckTypes(const char* what, const Tensors& from, const Tensors& to) {
+  const auto check = [what](at::ScalarType source, at::ScalarType target) {
+    TORCH_CHECK(source == target, "Annulus: ", what, " from ", source, " to ", target);
+  };
+  for (const at::Tensor& tensor : from) check(tensor.scalar_type(), to[0].scalar_type());
+  for (const at::Tensor& tensor : to) check(from[0].scalar_type(), tensor.scalar_type());
+}
+
 }  // namespace
 
 static void AddListAllgather(Job* job, const Tensors& outputs, const at::Tensor& input, int size, int rank) {
@@ -77,6 +86,7 @@ static void AddListAllgather(Job* job, const Tensors& outputs, const at::Tensor&
               " tensors among ", size, " ranks");
   TORCH_CHECK(outputs[rank].numel() == input.numel(), "Annulus: all_gather of ", input.numel(),
               " elements, for which this rank's own list has ", outputs[rank].numel());
+  CheckTypes("all_gather", {input}, outputs);
   const at::Tensor own = job->Read(input);
   void* const all = WriteAll(job, outputs, input);
   const std::vector<int64_t> sizes = SizesOf(outputs);
@@ -138,6 +148,7 @@ Backend::WorkPtr Backend::gather(Lists& outputs, Tensors& inputs, const c10d::Ga
       TORCH_CHECK(output.numel() == own.numel(), "Annulus: gather of ", own.numel(), " elements into a tensor of ",
                   output.numel());
     }
+    CheckTypes("gather", inputs, outputs[0]);
     all = WriteAll(&job, outputs[0], own);
     job.set_result(outputs[0]);
   }
@@ -162,6 +173,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, Lists& inputs, const c10d::S
       TORCH_CHECK(input.numel() == own.numel(), "Annulus: scatter of a tensor of ", input.numel(), " elements into ",
                   own.numel());
     }
+    CheckTypes("scatter", inputs[0], outputs);
     all = ReadAll(&job, inputs[0], own);
     job.set_inputs(inputs[0]);
   }
@@ -181,6 +193,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const 
   const std::vector<int64_t> sizes = SizesOf(inputs[0]);
   TORCH_CHECK(sizes[rank_] == output.numel(), "Annulus: reduce_scatter of a part of ", sizes[rank_],
               " elements into a tensor of ", output.numel());
+  CheckTypes("reduce_scatter", inputs[0], outputs);
   const void* const all = ReadAll(&job, inputs[0], output);
   const at::Tensor own = job.Write(output);
   const bool equal = AllEqual(sizes);
@@ -232,6 +245,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
   Job job(c10d::OpType::ALLTOALL, "annulus:all_to_all");
   job.Use(inputs);
   job.Use(outputs);
+  CheckTypes("all_to_all", inputs, outputs);
   const void* const sent = ReadAll(&job, inputs, inputs[0]);
   void* const received = WriteAll(&job, outputs, inputs[0]);
   annulus_call_t& call = job.Add(ANNULUS_CALL_ALLTOALLV, sent, received, {});

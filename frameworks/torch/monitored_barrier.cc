@@ -1,6 +1,7 @@
 // Rank 0 waits until all others have left a key, and then lets each go by another one. A rank that gives up leaves a
 // key that says so. All have the number of the rank's attempt, and rank 0 goes on to the next one where a rank has
 // given up: so a rank that missed a barrier fits into the next, and what was for one attempt never counts for another.
+// Keys are deleted by whoever sees that the other side is past the attempt.
 #include "frameworks/torch/monitored_barrier.h"
 
 #include <c10/util/Exception.h>
@@ -45,9 +46,19 @@ std::string MonitoredBarrier::Key(const char* what, int rank) const {
 
 bool MonitoredBarrier::HasGivenUp(c10d::Store& store, int rank) const { return store.check({Key("/gone", rank)}); }
 
+void MonitoredBarrier::Forget(c10d::Store& store, int rank, std::initializer_list<const char*> keys) const {
+  for (const char* const what : keys) {
+    try {
+      store.deleteKey(Key(what, rank));
+    } catch (const std::exception&) {  // Not every store can.
+    }
+  }
+}
+
 bool MonitoredBarrier::Arrives(c10d::Store& store, int rank, Clock::time_point deadline) {
   while (Comes(store, Key("/here", rank), deadline)) {
     if (!HasGivenUp(store, rank)) return true;
+    Forget(store, rank, {"/here", "/gone"});
     ++attempts_[rank];
   }
   return false;
@@ -74,6 +85,8 @@ void MonitoredBarrier::PassOthers(c10d::Store& store, std::chrono::milliseconds 
   }
   for (int rank = 1; rank < size; ++rank) {
     store.set(Key("/go", rank), std::string("1"));
+    // If it gives up just now, one of the two sees the other's key.
+    if (HasGivenUp(store, rank)) Forget(store, rank, {"/here", "/go", "/gone"});
     ++attempts_[rank];
   }
 }
@@ -81,7 +94,12 @@ void MonitoredBarrier::PassOthers(c10d::Store& store, std::chrono::milliseconds 
 void MonitoredBarrier::PassSelf(c10d::Store& store, std::chrono::milliseconds limit) {
   store.set(Key("/here", rank_), std::string("1"));
   const bool goes = Comes(store, Key("/go", rank_), Clock::now() + limit);
-  if (!goes) store.set(Key("/gone", rank_), std::string("1"));
+  if (goes) {
+    Forget(store, rank_, {"/here", "/go"});
+  } else {
+    store.set(Key("/gone", rank_), std::string("1"));
+    if (store.check({Key("/go", rank_)})) Forget(store, rank_, {"/here", "/go", "/gone"});
+  }
   ++attempts_[rank_];
   TORCH_CHECK(goes, "[Rank ", rank_, "]: Rank ", rank_,
               " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: it "

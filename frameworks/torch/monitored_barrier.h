@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -24,6 +25,8 @@ class MonitoredBarrier {
   // A key of the rank's attempt.
   std::string Key(const char* what, int rank) const;
   bool HasGivenUp(c10d::Store& store, int rank) const;
+  // Deletes keys of the rank's attempt, at which nobody looks any more.
+  void Forget(c10d::Store& store, int rank, std::initializer_list<const char*> keys) const;
   // Whether the rank is there by then, in whichever attempt of its own.
   bool Arrives(c10d::Store& store, int rank, std::chrono::steady_clock::time_point deadline);
   // What rank 0 does, and what the others do.

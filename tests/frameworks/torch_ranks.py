@@ -1,6 +1,5 @@
 """One rank of the tests of the back end for PyTorch: torch_ranks.py FOLDER RANK SIZE FORM, for its calls (torch_rank.py)."""
 
-import datetime
 import os
 import threading
 
@@ -326,49 +325,6 @@ def case_split_group(rank, size):
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=group)
         same(tensor, torch.full((3,), 2.0))
-
-
-def case_monitored_barrier(rank, size):
-    if torch_rank.IS_OLD:
-        print("not run: this PyTorch has monitored_barrier for gloo alone", flush=True)
-        return
-    dist.monitored_barrier()
-    if rank != 1:
-        text = "Rank 1 failed to pass monitoredBarrier in 300 ms" if rank == 0 else f"Rank {rank} successfully reached monitoredBarrier"
-        raises(text, dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=300))
-    dist.barrier()
-    dist.monitored_barrier()
-    if rank == 0:
-        raises("Rank 0 timed out in monitoredBarrier", dist.monitored_barrier, timeout=datetime.timedelta(0))
-        raises("Ranks 1 failed" if size == 2 else "Ranks 1, 2", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=100),
-               wait_all_ranks=True)
-    dist.all_reduce(torch.ones(1))
-
-
-def case_a_monitored_barrier_passes_no_rank_that_has_given_up(rank, size):
-    if torch_rank.IS_OLD or size < 3:
-        return
-    store = dist.distributed_c10d._get_default_store()
-    dist.barrier()
-    if rank == 0:
-        raises("failed to pass monitoredBarrier in 6000 ms", dist.monitored_barrier, timeout=datetime.timedelta(seconds=6))
-    elif rank == 1:
-        raises("Rank 1 successfully reached", dist.monitored_barrier, timeout=datetime.timedelta(seconds=1))
-        store.set("torch_ranks/given_up", "1")
-    else:
-        store.wait(["torch_ranks/given_up"])
-        raises(f"Rank {rank} successfully reached", dist.monitored_barrier, timeout=datetime.timedelta(seconds=1))
-    dist.barrier()
-    dist.monitored_barrier()
-
-
-def case_refused_calls_leave_the_group_usable(rank, size):
-    raises("all_gather", dist.all_gather_into_tensor, torch.zeros(3), torch.zeros(5))
-    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-    raises("dense", backend.broadcast, [torch.eye(2).to_sparse()], dist.BroadcastOptions())
-    total = torch.ones(2)
-    dist.all_reduce(total)
-    same(total, torch.full((2,), float(size)))
 
 
 def case_profiles_name_the_calls(rank, size):

@@ -16,7 +16,7 @@ import tempfile
 
 import suite as suites
 import torch_example
-import torch_own
+from torch_own import torch_own
 
 
 def run_python(suite, program, **settings):
@@ -136,7 +136,7 @@ def tests(suite):
         return
     forms(suite)
     for size, form in tested(suite, [(2, "compiled"), (3, "compiled"), (2, "python"), (3, "mixed")]):
-        for script in ("torch_ranks.py", "torch_works.py", "torch_training.py"):
+        for script in ("torch_ranks.py", "torch_refused.py", "torch_works.py", "torch_training.py"):
             features(suite, script, size, form)
     for size in (2, 3):
         features(suite, "torch_registered.py", size, "compiled")

@@ -60,6 +60,12 @@ def _only(tensors):
     return tensors[0]
 
 
+def _check_types(what, sources, targets):
+    """That all have one type. Neither list is empty."""
+    for source, target in [(tensor, targets[0]) for tensor in sources] + [(sources[0], tensor) for tensor in targets]:
+        _need(source.dtype == target.dtype, what, " from ", source.dtype, " to ", target.dtype)
+
+
 def _verdict(handle):
     error = library.make(annulus.annulus_error_t)
     library.library().annulus_comm_verdict(handle, error)
@@ -235,6 +241,7 @@ class Backend(BaseBackend):
         sizes = sizes_of(outputs)
         _need(sizes[self._rank] == tensor.numel(), "all_gather of ", tensor.numel(), " elements, for which this rank's own list has ",
               sizes[self._rank])
+        _check_types("all_gather", [tensor], outputs)
         own, everything = job.read(tensor), write_all(job, outputs, tensor)
         if len(set(sizes)) == 1:
             job.add(annulus.ANNULUS_CALL_ALLGATHER, own, everything, _bytes(own))
@@ -270,6 +277,7 @@ class Backend(BaseBackend):
             _check(*outputs[0])
             for output in outputs[0]:
                 _need(output.numel() == own.numel(), "gather of ", own.numel(), " elements into a tensor of ", output.numel())
+            _check_types("gather", inputs, outputs[0])
             everything = write_all(job, outputs[0], own)
         job.add(annulus.ANNULUS_CALL_GATHER, own, everything, _bytes(own), root=opts.rootRank)
         return self._start(job, list(outputs[0]) if is_root else [], opts.timeout, opts.asyncOp)
@@ -287,6 +295,7 @@ class Backend(BaseBackend):
             _check(*inputs[0])
             for tensor in inputs[0]:
                 _need(tensor.numel() == own.numel(), "scatter of a tensor of ", tensor.numel(), " elements into ", own.numel())
+            _check_types("scatter", inputs[0], outputs)
             everything = read_all(job, inputs[0], own)
         job.add(annulus.ANNULUS_CALL_SCATTER, everything, own, _bytes(own), root=opts.rootRank)
         return self._start(job, [output], opts.timeout, opts.asyncOp)
@@ -297,6 +306,7 @@ class Backend(BaseBackend):
         _check(output, *inputs[0])
         reduction = reduction_of(output.dtype, opts.reduceOp)
         _need(sizes[self._rank] == output.numel(), "reduce_scatter of a part of ", sizes[self._rank], " elements into a tensor of ", output.numel())
+        _check_types("reduce_scatter", inputs[0], outputs)
         job = Job("annulus:reduce_scatter")
         everything, own = read_all(job, inputs[0], output), job.write(output)
         if len(set(sizes)) == 1:
@@ -318,6 +328,7 @@ class Backend(BaseBackend):
     def alltoall(self, outputs, inputs, opts):
         _need(len(outputs) == self._size and len(inputs) == self._size, "all_to_all takes lists of ", self._size, " tensors")
         _check(*outputs, *inputs)
+        _check_types("all_to_all", inputs, outputs)
         job = Job("annulus:all_to_all")
         job.add(annulus.ANNULUS_CALL_ALLTOALLV, read_all(job, inputs, inputs[0]), write_all(job, outputs, inputs[0]),
                 sendcounts=list(map(_bytes, inputs)), recvcounts=list(map(_bytes, outputs)))
@@ -357,5 +368,6 @@ class Backend(BaseBackend):
         return self._start(job, [], opts.timeout, opts.asyncOp)
 
     def monitored_barrier(self, opts, wait_all_ranks):
+        self._ready()  # Refuses it where all calls are refused. The barrier itself does not use the communicator.
         # 0 is a limit here.
         self._barrier.pass_it(self._timeout if opts.timeout == UNSET else opts.timeout, wait_all_ranks)

@@ -1,5 +1,6 @@
 """A barrier that names the ranks which do not come, through the store: as frameworks/torch/monitored_barrier.cc, with the same keys."""
 
+import contextlib
 import datetime
 import time
 
@@ -25,11 +26,18 @@ class MonitoredBarrier:
     def _has_given_up(self, store, rank):
         return store.check([self._key("/gone", rank)])
 
+    def _forget(self, store, rank, *keys):
+        """Deletes keys of the rank's attempt, at which nobody looks any more."""
+        for what in keys:
+            with contextlib.suppress(Exception):  # Not every store can.
+                store.delete_key(self._key(what, rank))
+
     def _arrives(self, store, rank, deadline):
         """Whether the rank is there by then, in whichever attempt of its own."""
         while _comes(store, self._key("/here", rank), deadline):
             if not self._has_given_up(store, rank):
                 return True
+            self._forget(store, rank, "/here", "/gone")
             self._attempts[rank] += 1
         return False
 
@@ -52,14 +60,20 @@ class MonitoredBarrier:
                 raise RuntimeError(f"[Rank 0]: Rank {gone[0]}{why}")
         for rank in range(1, len(self._attempts)):
             store.set(self._key("/go", rank), "1")
+            if self._has_given_up(store, rank):  # If it gives up just now, one of the two sees the other's key.
+                self._forget(store, rank, "/here", "/go", "/gone")
             self._attempts[rank] += 1
 
     def _pass_self(self, store, deadline, milliseconds):
         rank = self._rank
         store.set(self._key("/here", rank), "1")
         goes = _comes(store, self._key("/go", rank), deadline)
-        if not goes:
+        if goes:
+            self._forget(store, rank, "/here", "/go")
+        else:
             store.set(self._key("/gone", rank), "1")
+            if store.check([self._key("/go", rank)]):
+                self._forget(store, rank, "/here", "/go", "/gone")
         self._attempts[rank] += 1
         if not goes:
             raise RuntimeError(f"[Rank {rank}]: Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv "
