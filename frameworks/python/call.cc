@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "frameworks/python/collected.h"
+
 namespace annulus_python {
 
 namespace py = pybind11;
@@ -130,7 +132,7 @@ void DefineCalls(py::module_* module) {
       .def_property_readonly("source", [](const Received& self) { return self.got.source; })
       .def_property_readonly("tag", [](const Received& self) { return self.got.tag; })
       .def_property_readonly("count", [](const Received& self) { return self.got.count; });
-  Type calls(*module, "Calls");
+  Type calls(*module, "Calls", Collected<CallOptions>());
   calls.def(py::init([](int64_t timeout_ms, int priority, const std::string& label, const py::object& done,
                         bool agree_first, std::optional<uintptr_t> stream) {
     return std::make_shared<CallOptions>(CallOptions{timeout_ms, priority, label, done, agree_first, stream});

@@ -23,6 +23,13 @@ struct CallOptions {
   pybind11::object done = pybind11::none();  // done(status) is called once all calls submitted together have ended.
   bool agree_first = false;                  // Ranks compare the call before its data moves.
   std::optional<uintptr_t> stream;           // Handle of the CUDA stream that orders the call.
+
+  // For collected.h: `done` may refer to what has the options.
+  int Visit(visitproc visit, void* arg) const {
+    Py_VISIT(done.ptr());
+    return 0;
+  }
+  void Clear() { done = pybind11::none(); }
 };
 
 // Fills in the fields of *call that the options give, but not `done`. They outlive it.

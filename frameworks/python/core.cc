@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "frameworks/python/call.h"
+#include "frameworks/python/collected.h"
 #include "frameworks/python/failure.h"
 #include "frameworks/python/foreign_array.h"
 #include "frameworks/python/handle.h"
@@ -279,7 +280,7 @@ PYBIND11_MODULE(_core, module) {
       .def_property_readonly("address", &GpuMemory::address);
   py::class_<Request>(module, "Request").def("wait", &Request::Wait);
 
-  py::class_<Reduction, std::shared_ptr<Reduction>>(module, "Reduction")
+  py::class_<Reduction, std::shared_ptr<Reduction>>(module, "Reduction", annulus_python::Collected<Reduction>())
       .def_property_readonly("error", &Reduction::error);
   annulus_python::DefineCalls(&module);
   annulus_python::DefineForeignArrays(&module);
@@ -300,6 +301,7 @@ PYBIND11_MODULE(_core, module) {
       .def("counters", &Counters)
       .def("submit", &Submit)
       .def("run", &Handle::Run)
+      .def("check_not_in_reduction", &Handle::CheckNotInReduction)
       .def("verdict", &Handle::Verdict)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)

@@ -84,6 +84,7 @@ std::shared_ptr<Handle> Handle::Create(const Maker& maker) {
 }
 
 std::shared_ptr<Handle> Handle::Derive(const Maker& maker) {
+  CheckNotInReduction();
   if (closed()) throw Failure::Closed();
   py::gil_scoped_release release;
   const std::shared_lock<std::shared_mutex> using_it = Use();
@@ -162,6 +163,7 @@ void Handle::GoOn(const std::shared_ptr<Work>& work, annulus_request_t* request)
 }
 
 void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {
+  CheckNotInReduction();
   py::gil_scoped_release release;
   const std::shared_lock<std::shared_mutex> using_it = Use();
   if (!using_it || closed()) throw Failure::Closed();
@@ -175,6 +177,7 @@ std::shared_lock<std::shared_mutex> Handle::Use() {
 }
 
 std::shared_lock<std::shared_mutex> Handle::UseWithGil() {
+  CheckNotInReduction();
   std::shared_lock<std::shared_mutex> using_it(use_, std::try_to_lock);
   if (!using_it.owns_lock() || closed()) throw Failure::Closed();
   return using_it;
@@ -297,6 +300,7 @@ void Handle::FinishAll() {
 }
 
 void Handle::Abort(const std::string& reason) {
+  CheckNotInReduction();
   py::gil_scoped_release release;
   const std::shared_lock<std::shared_mutex> using_it = Use();
   if (using_it && !closed()) annulus_comm_abort(comm_, reason.c_str());

@@ -1,5 +1,5 @@
-// A communicator and its unfinished work, safe to use from Python: arrays stay alive and in place while the library
-// uses them, and closing waits for the calls that other threads are in.
+// A communicator and its unfinished work, safe to use from Python: arrays stay alive while the library uses them (in
+// place, too, but for numpy's resize with refcheck=False), and closing waits for the calls that other threads are in.
 //
 // Threads: any, with Python's global lock (GIL), which every call gives up while it may block. What the GIL guards is
 // said at each member; the library's objects are guarded by use_, which nobody waits for with the GIL.
@@ -93,6 +93,10 @@ class Handle {
   bool WaitPlain(PlainWork* plain, int64_t timeout_ms);
   void DropPlain(PlainWork* plain);
 
+  // Throws ValueError where a reduction's function calls, for which the work would wait that it waits for. What uses
+  // the communicator checks it.
+  void CheckNotInReduction() const;
+
   // Makes a call that does not block. Throws a Failure.
   void Do(const std::function<annulus_status_t(annulus_comm_t*)>& call);
 
@@ -146,8 +150,6 @@ class Handle {
   void FreeRequest(Work* work);
   void FinishAll();
   void Leave();
-  // Throws where a reduction's function calls, for which the work would wait that it waits for.
-  void CheckNotInReduction() const;
   // Whether the calling thread is one for whose function Leave may wait.
   bool IsInside() const;
   // Locks use_ for a call; without success once the communicator is being closed. In a callback it does not wait for

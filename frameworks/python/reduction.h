@@ -31,6 +31,14 @@ class Reduction {
   // What the function raised first; None if nothing.
   pybind11::object error() const { return error_; }
 
+  // For collected.h: the function may refer to the operation, and what it raised does.
+  int Visit(visitproc visit, void* arg) const {
+    Py_VISIT(combine_.ptr());
+    Py_VISIT(error_.ptr());
+    return 0;
+  }
+  void Clear() { combine_ = error_ = pybind11::none(); }
+
   // Whether the calling thread is in Run or Release of a reduction of `owner`.
   static bool RunsHere(const void* owner);
 

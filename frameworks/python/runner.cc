@@ -24,7 +24,8 @@ struct Shared {
 
 struct Parts {
   std::shared_ptr<Handle> handle;
-  std::shared_ptr<const CallOptions> options;
+  py::object calls;            // Python's object of the options, which the garbage collector sees.
+  const CallOptions* options;  // Its content.
   py::object request_type;
   std::shared_ptr<const Shared> shared;
 };
@@ -48,9 +49,9 @@ bool NumberOf(PyObject* given, int* number) {
   return true;
 }
 
-// The same of an operation: its name, or what CustomOp and others give as a number.
+// The same of an operation's name.
 bool OperationOf(PyObject* given, const py::dict& operations, int* number) {
-  if (!PyUnicode_CheckExact(given)) return NumberOf(given, number);
+  if (!PyUnicode_CheckExact(given)) return false;
   given = PyDict_GetItemWithError(operations.ptr(), given);
   return given != nullptr && NumberOf(given, number);
 }
@@ -184,8 +185,18 @@ PyObject* GroupMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) 
   }
 }
 
+int Traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const Parts* const parts = reinterpret_cast<Runner*>(self)->parts;
+  if (parts == nullptr) return 0;
+  Py_VISIT(parts->calls.ptr());
+  Py_VISIT(parts->request_type.ptr());
+  return 0;
+}
+
 void Free(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
   delete reinterpret_cast<Runner*>(self)->parts;
   type->tp_free(self);
   Py_DECREF(type);
@@ -208,18 +219,20 @@ void DefineRunner(py::module_* module, const py::dict& operations) {
        nullptr},
       {"group", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&GroupMethod)), METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
-  static PyType_Slot slots[] = {
-      {Py_tp_dealloc, reinterpret_cast<void*>(&Free)}, {Py_tp_methods, methods}, {0, nullptr}};
+  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Free)},
+                                {Py_tp_traverse, reinterpret_cast<void*>(&Traverse)},
+                                {Py_tp_methods, methods},
+                                {0, nullptr}};
   static PyType_Spec spec = {"pyannulus._core.Runner", sizeof(Runner), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   runner_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (runner_type == nullptr) throw py::error_already_set();
   Shared shared{py::module_::import("numpy").attr("ndarray"), operations};
   if (!HasKnownLayout(shared.array_type)) shared.array_type = py::object();
   module->def("runner", [shared = std::make_shared<const Shared>(std::move(shared))](
-                            const std::shared_ptr<Handle>& handle, const std::shared_ptr<CallOptions>& options,
+                            const std::shared_ptr<Handle>& handle, const py::object& calls,
                             const py::type& request_type) {
-    return Make(std::make_unique<Parts>(Parts{handle, options, request_type, shared}));
+    return Make(std::make_unique<Parts>(Parts{handle, calls, &calls.cast<const CallOptions&>(), request_type, shared}));
   });
 }
 

@@ -15,8 +15,9 @@ namespace annulus_python {
 //   start(kind, send, recv, number, tag=0) -> a request_type, whose wait returns `recv` or that output
 //   group(arrays, in_place, op) -> a request_type of a list of allreduces, whose wait returns a list of their outputs
 //
-// `number` is a root, a peer, an operation's number or its name. For a broadcast both arrays are given; the rank takes
-// its own. All return None where the call has no plain form, and nothing has happened; they raise what it fails with.
+// `number` is a root or a peer, and of a reduction the operation's name. For a broadcast both arrays are given; the
+// rank takes its own. All return None where the call has no plain form, and nothing has happened; they raise what it
+// fails with.
 void DefineRunner(pybind11::module_* module, const pybind11::dict& operations);
 
 }  // namespace annulus_python

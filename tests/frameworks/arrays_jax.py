@@ -50,5 +50,12 @@ def case_other_calls(rank, size):
     sent.wait()
 
 
+def case_exchanges_of_types_that_numpy_lacks(rank, size):
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        sent = np.full(5, rank + 1).astype(jnp.dtype(name))
+        got = pyannulus.sendrecv(sent, (rank + 1) % size, np.zeros_like(sent), (rank - 1) % size)
+        assert (got.astype(np.float32) == (rank - 1) % size + 1).all(), (name, got)
+
+
 if __name__ == "__main__":
     array_cases.run(globals())

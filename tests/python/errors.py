@@ -40,6 +40,10 @@ refuses(TypeError, "Annulus knows int8,", pyannulus.send, np.zeros(3, []), (RANK
 refuses(ValueError, "array is not C-contiguous (shape (6, 4)", pyannulus.allreduce, grid.T)
 refuses(ValueError, "out is not C-contiguous", pyannulus.allreduce, np.ones((4, 3)), out=grid[:, ::2])
 refuses(ValueError, "unknown op 'mean'; there are sum, prod, min, max, avg", pyannulus.allreduce, grid, "mean")
+for op in (0, 99, None, ["sum"]):
+    for arguments in ((pyannulus.allreduce, grid), (pyannulus.reduce_scatter, np.ones(SIZE)), (pyannulus.reduce, grid, 0),
+                      (pyannulus.reduce_scatterv, np.ones(SIZE), [1] * SIZE), (pyannulus.allreduce_group, [grid])):
+        refuses(TypeError, f"op is a {type(op).__name__}, not a name or", *arguments, op)
 refuses(ValueError, "out is read-only", pyannulus.allreduce, np.ones(3), out=frozen)
 refuses(ValueError, "array is read-only", pyannulus.broadcast, frozen, (RANK + 1) % SIZE)
 refuses(ValueError, "array is read-only", pyannulus.recv, frozen, (RANK + 1) % SIZE)

@@ -92,6 +92,13 @@ class Python(unittest.TestCase):
     def test_mistakes_become_exceptions(self):
         self.all_pass("errors.py")
 
+    def test_narrow_counts_and_types_that_numpy_lacks(self):
+        self.all_pass("dtypes.py", numbers=(2, 3))
+        self.ranks(1, "dtypes.py")
+
+    def test_callbacks_and_reductions(self):
+        self.all_pass("functions.py", numbers=(2, 3))
+
     def test_requests_threads_and_signals(self):
         self.all_pass("lifetimes.py")
 

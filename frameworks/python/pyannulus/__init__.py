@@ -50,9 +50,12 @@ def init(**settings: Union[int, str]) -> None:
 def finalize() -> None:
     """Leaves the job. Happens by itself at exit; may be called when there is nothing to leave."""
     global _world
-    leaving, _world = _world, None
-    if leaving is not None:
-        leaving.close()
+    leaving = _world
+    if leaving is None:
+        return
+    leaving.close()  # A callback, which is refused, leaves it as it is.
+    if _world is leaving:
+        _world = None
 
 
 def is_initialized() -> bool:

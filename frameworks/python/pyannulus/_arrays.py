@@ -200,6 +200,8 @@ def combine(function: Callable[[Array, Array, Array], Optional[Array]], left: me
 
 
 def op_number(op: str) -> int:
+    if not isinstance(op, str):
+        raise TypeError(f"op is a {type(op).__name__}, not a name or what reduction or premul_sum gave")
     number = _core.OPS.get(op)
     if number is None:
         raise ValueError(f"unknown op {op!r}; there are {', '.join(_core.OPS)}")

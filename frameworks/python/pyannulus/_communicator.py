@@ -73,11 +73,13 @@ class Communicator(Calls):
     def split(self, colour: int, key: int = 0) -> "Optional[Communicator]":
         """A new communicator of the ranks that gave the same colour, in the order of (key, rank); None for a negative
         colour. Every rank must call it."""
+        self._core.check_not_in_reduction()  # Here, as it is another thread that joins.
         core = _interruptible(self._core.split, colour, key)
         return None if core is None else Communicator._of(core)
 
     def dup(self) -> "Communicator":
         """A new communicator of the same ranks, with a queue of its own: for another thread, for example."""
+        self._core.check_not_in_reduction()
         return Communicator._of(_interruptible(self._core.dup))
 
     def memory(self) -> Dict[str, int]:

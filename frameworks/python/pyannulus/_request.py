@@ -1,5 +1,6 @@
 """A collective that is under way."""
 
+import math
 from typing import Generic, Optional, TypeVar, Union
 
 from pyannulus import _core
@@ -10,6 +11,12 @@ Result = TypeVar("Result")
 
 # As long as a timeout gets: a year in milliseconds, as good as for ever.
 _LONGEST_MS = 365 * 24 * 3600 * 1000
+
+
+def _milliseconds(timeout: float) -> int:
+    if math.isnan(timeout):
+        raise ValueError("timeout is NaN")
+    return int(min(max(0, timeout * 1000), _LONGEST_MS))
 
 
 class Request(Generic[Result]):
@@ -49,18 +56,15 @@ class Queued(Request[Result]):
         if not isinstance(self._op, Operation):
             return self._core.wait(timeout_ms)
         try:
-            done = self._core.wait(timeout_ms)
+            return self._core.wait(timeout_ms)
         except Error:
             self._op.raise_error()
             raise
-        if done:
-            self._op.raise_error()
-        return done
 
     def wait(self, timeout: Optional[float] = None) -> Result:
         if timeout is None:
             self._wait(-1)
-        elif not self._wait(min(max(0, int(timeout * 1000)), _LONGEST_MS)):
+        elif not self._wait(_milliseconds(timeout)):
             raise TimeoutError(f"not done after {timeout} s")
         return self._result
 
