@@ -52,6 +52,8 @@ void Reduction::Combine(const void* left, const void* right, void* out, size_t c
              py::memoryview::from_memory(out, bytes), static_cast<int>(type));
   } catch (const py::error_already_set& error) {
     error_ = error.value();
+    // Kept apart from the exception until now: it shows the line of the function.
+    if (error.trace()) PyException_SetTraceback(error_.ptr(), error.trace().ptr());
   } catch (const std::exception& error) {
     error_ = py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(error.what());
   }

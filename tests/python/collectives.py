@@ -1,5 +1,7 @@
 """Every collective and message, on every type, out of place and in place; run on any number of ranks by annulus-run."""
 
+import traceback
+
 import numpy as np
 
 import pyannulus
@@ -208,6 +210,7 @@ def functions_that_fail():
                 pending.wait()
             except kind as error:
                 assert words in str(error), error
+                assert function.__name__ in [frame.name for frame in traceback.extract_tb(error.__traceback__)]
             except pyannulus.Aborted:
                 pass  # Another rank's function was the first.
             else:
