@@ -127,12 +127,12 @@ Status OfKnown(const annulus_call_t& call, CallArguments* arguments, CallOptions
               call.stream_kind != 0,
               call.stream};
   arguments->options = options;
-  ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(call));
   if (call.timeout_ms < 0 || call.timeout_ms > kMostTimeoutMs) {
     return Status::Invalid("timeout_ms is " + std::to_string(call.timeout_ms) + "; allowed: 0 to " +
                            std::to_string(kMostTimeoutMs));
   }
-  options->timeout = call.timeout_ms * annulus::kMillisecond;
+  options->timeout = call.timeout_ms * annulus::kMillisecond;  // Agreements have it also if the call is refused.
+  ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(call));
   CopyUsed(call, arguments);
   return annulus::IsMessage(arguments->kind) ? ReadMessageFields(call, options) : Status();
 }

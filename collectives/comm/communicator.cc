@@ -297,8 +297,8 @@ void Communicator::Abort(const std::string& reason) {
     setup_->control()->Abort(reason);
     return;
   }
+  failures_.End(AbortVerdict(rank(), reason));  // First: what is interrupted has no other words for it.
   dispatcher_.Interrupt();
-  failures_.End(AbortVerdict(rank(), reason));
   streams_.OpenAll();
 }
 

@@ -209,7 +209,8 @@ class Communicator {
   Status SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused, Request* agreement);
   Status SubmitAgreed(std::span<const CallArguments> given, const Give& give, size_t* refused);
   // Takes part in an agreement on calls that this rank refuses.
-  void JoinAgreement(Request* agreement, const CallDescription& refusal, bool waits);
+  void JoinAgreement(Request* agreement, std::span<const CallArguments> calls, const CallDescription& refusal,
+                     bool waits);
   // With an agreement, which is queued too, only messages are: it holds the rest.
   void QueueAll(std::span<Request* const> requests, Request* agreement);
   // Combines the requests of a group's calls, and returns what is to be queued.

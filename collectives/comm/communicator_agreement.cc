@@ -39,7 +39,7 @@ Status Communicator::RunAgreed(const CallArguments& given) {
   });
   unqueued.Keep();
   if (!prepared.ok()) {
-    JoinAgreement(agreement, DescribeRefusal(prepared.code(), given.kind, 1), true);
+    JoinAgreement(agreement, {&given, 1}, DescribeRefusal(prepared.code(), given.kind, 1), true);
     return Refuse(prepared);
   }
   dispatcher_.Queue(agreement);
@@ -58,7 +58,7 @@ Status Communicator::SubmitAgreed(std::span<const CallArguments> given, const Gi
   unqueued.Keep();
   if (submitted.ok()) return submitted;
   const CallArguments& call = given[*refused < given.size() ? *refused : 0];
-  JoinAgreement(agreement, DescribeRefusal(submitted.code(), call.kind, given.size()), false);
+  JoinAgreement(agreement, given, DescribeRefusal(submitted.code(), call.kind, given.size()), false);
   return submitted;
 }
 
@@ -66,16 +66,17 @@ Status Communicator::RefuseCalls(const Status& status, std::span<const CallArgum
   if (AgreesFirst(calls) && CheckMayStart().ok()) {
     const auto is_known = [](const CallArguments& call) { return call.kind != CollectiveKind::kNone; };
     const CollectiveKind kind = std::ranges::find_if(calls, is_known)->kind;
-    JoinAgreement(requests_.MakeAgreement(kDescriptionWords), DescribeRefusal(status.code(), kind, calls.size()),
+    JoinAgreement(requests_.MakeAgreement(kDescriptionWords), calls, DescribeRefusal(status.code(), kind, calls.size()),
                   waits);
   }
   return Refuse(status);
 }
 
-void Communicator::JoinAgreement(Request* agreement, const CallDescription& refusal, bool waits) {
+void Communicator::JoinAgreement(Request* agreement, std::span<const CallArguments> calls,
+                                 const CallDescription& refusal, bool waits) {
   // Where rank 0 chooses the next call by priority, it must not go on to one that the others queue only after this.
   waits = waits || (options().priorities && rank() == 0);
-  agreement->held.clear();
+  dispatcher_.HoldNone(agreement, calls);
   agreement->discarded = !waits;
   Put(refusal, agreement->numbers);
   // Without a progress thread the next thread that waits drives this too, unless calls go by priority.

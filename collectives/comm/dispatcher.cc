@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -341,6 +342,17 @@ void Dispatcher::Hold(Request* agreement, std::span<const CallArguments> calls, 
     units.push_back(each->members.size());
   }
   Put(Describe(calls, units, rank(), nranks()), agreement->numbers);
+}
+
+void Dispatcher::HoldNone(Request* agreement, std::span<const CallArguments> calls) const {
+  agreement->held.clear();
+  CallOptions& options = agreement->options;
+  options.priority = std::numeric_limits<int32_t>::min();
+  for (const CallArguments& each : calls) {
+    if (each.kind == CollectiveKind::kNone || IsMessage(each.kind)) continue;  // Of those it holds none.
+    options.priority = std::max(options.priority, each.priority());
+    options.timeout = std::max(options.timeout, LimitOf(each));
+  }
 }
 
 void Dispatcher::Queue(Request* request) {

@@ -75,6 +75,8 @@ class Dispatcher {
   // Describes `calls` in the agreement's request, which is to hold those of their requests that are collectives. Lets
   // std::bad_alloc through.
   void Hold(Request* agreement, std::span<const CallArguments> calls, std::span<Request* const> requests);
+  // Gives the agreement on calls that this rank refuses the limit and priority that it has on ranks that hold them.
+  void HoldNone(Request* agreement, std::span<const CallArguments> calls) const;
   // Queues a request for which there is room, for the threads that wait for it and the progress thread, which must have
   // started. Needs no memory. Ends the request when the dispatcher has stopped.
   void Queue(Request* request);

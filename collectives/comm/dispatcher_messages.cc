@@ -141,7 +141,8 @@ bool Dispatcher::LooksFor(int peer, size_t bytes) const {
 
 bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   if (!is_plain() && !CanRunAgainHere(given)) return false;
-  if (!IsMessage(given.kind) || given.root < 0 || given.root >= nranks() || given.root == rank()) return false;
+  if (!IsMessage(given.kind) || given.root < 0 || given.root >= messages_.num_peers() || given.root == rank())
+    return false;
   if (static_cast<int>(given.type) >= kNumDataTypes || given.count > kMostMessageElements) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   const uintptr_t buffer = reinterpret_cast<uintptr_t>(sends ? given.sendbuf : given.recvbuf);

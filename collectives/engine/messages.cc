@@ -16,7 +16,10 @@ Status OutOfMemory() { return {Code::kOutOfMemory, "no memory is left for a mess
 
 }  // namespace
 
-Messages::Messages(MessagesConfig config) : config_(std::move(config)), peers_(static_cast<size_t>(config_.nranks)) {
+Messages::Messages(MessagesConfig config)
+    : config_(std::move(config)),
+      num_peers_(HasMesh(config_.nranks, config_.plan) ? config_.nranks : 0),
+      peers_(static_cast<size_t>(config_.nranks)) {
   active_.reserve(peers_.size());
 }
 

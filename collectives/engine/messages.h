@@ -57,6 +57,8 @@ class Messages {
     const bool may = peer != nullptr && message.IsReady() && message.output.queue == nullptr;
     return may ? peer->receiver().ReceiveAtOnce(message, polls) : AtOnce::kNo;
   }
+  // The number of ranks with which messages can be exchanged: all, or 0 where there is no mesh.
+  int num_peers() const { return num_peers_; }
   // Whether MoveAtOnce never begins a send to that peer of so many bytes. False for the first one.
   bool SendsWhole(int peer, size_t bytes) const {
     const MessagePeer* const known = peers_[static_cast<size_t>(peer)].get();
@@ -112,6 +114,7 @@ class Messages {
   Status CheckAny();
 
   const MessagesConfig config_;
+  const int num_peers_;
   MessagesShared shared_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;  // By rank; created on first use.
   std::vector<MessagePeer*> active_;

@@ -2,6 +2,7 @@
 // ranks, as is a call that one rank refuses, and the communicator goes on.
 #include <annulus.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <array>
 #include <functional>
@@ -257,6 +258,39 @@ TEST(AgreeFirstTest, AGroupIsAgreedOnAsAWhole) {
     if (rank == kOdd) calls->back().sendbuf = &data->out[0];
   };
   TryGroups(chained, "rank 1 cannot combine the allreduces of group # as the others can: some use what others write");
+}
+
+// So it waits for the others as long as they may take, and they hear that it refused.
+TEST(AgreeFirstTest, ARankThatRefusesACallHasItsTimeLimitAllTheSame) {
+  for (const bool by_library : {false, true}) {
+    ClusterConfig config = Checked(2);
+    config.timeout_ms = 200;
+    Tally refused;
+    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+      Data data;
+      Calls calls;
+      annulus_call_t& call = data.AddTo(&calls, ANNULUS_CALL_ALLREDUCE);
+      call.timeout_ms = kFarTimeoutMs;
+      if (rank == 0 && by_library) call.wire = 7;
+      if (rank == 0 && !by_library) call.recvbuf = nullptr;
+      if (rank == 0) {
+        annulus_request_t* request = nullptr;
+        EXPECT_NE(calls.Submit(comm, &request), ANNULUS_OK);
+        refused.Add();
+      } else {
+        ASSERT_TRUE(refused.WaitFor(1));
+        poll(nullptr, 0, 1000);  // Five times the communicator's limit.
+        const Told told = TellOf(calls.Do(comm));
+        EXPECT_EQ(told.status, ANNULUS_MISMATCH);
+        EXPECT_EQ(told.rank, 0) << told.message;
+      }
+      if (rank == 1) refused.Add();
+      ASSERT_TRUE(refused.WaitFor(2));
+      Calls last;
+      data.AddTo(&last, ANNULUS_CALL_BARRIER).timeout_ms = kFarTimeoutMs;
+      EXPECT_EQ(last.Do(comm), ANNULUS_OK) << LastMessage();
+    });
+  }
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <latch>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/collectives/comm/message_calls.h"
+#include "tests/collectives/harness/calls.h"
 #include "tests/collectives/harness/cluster.h"
 
 namespace annulus {
@@ -249,6 +251,33 @@ TEST(MessageArgumentsTest, WrongPeersAndBuffersAreRefusedAndNamed) {
     EXPECT_EQ(annulus_recv(comm, nullptr, 1, ANNULUS_FLOAT32, 1 - rank), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(LastMessage(comm), "recvbuf is null");
     EXPECT_EQ(annulus_recv_async(comm, &value, 1, ANNULUS_FLOAT32, 1 - rank, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+}
+
+// Earlier calls have made everything for short cuts.
+TEST(MessageArgumentsTest, WithoutAMeshMessagesAreRefusedAlsoWhereTheyAreStartedAfterOtherCalls) {
+  ClusterConfig config;
+  config.nranks = 17;
+  config.mesh_ranks = 16;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    for (int i = 0; i < 3; ++i) {
+      float sum = 1;
+      annulus_request_t* request = nullptr;
+      ASSERT_EQ(annulus_allreduce_async(comm, &sum, &sum, 1, ANNULUS_FLOAT32, ANNULUS_SUM, &request), ANNULUS_OK);
+      ASSERT_EQ(Finish(request), ANNULUS_OK);
+    }
+    std::array<float, 2> values{};
+    annulus_request_t* request = nullptr;
+    const int peer = (rank + 2) % 17;
+    EXPECT_EQ(annulus_send_async(comm, &values[0], 1, ANNULUS_FLOAT32, peer, &request), ANNULUS_UNSUPPORTED);
+    EXPECT_NE(LastMessage(comm).find("ANNULUS_MESH_RANKS is 16"), std::string::npos) << LastMessage(comm);
+    EXPECT_EQ(annulus_recv_async(comm, &values[0], 1, ANNULUS_FLOAT32, peer, &request), ANNULUS_UNSUPPORTED);
+    Calls calls;
+    calls.Rooted(ANNULUS_CALL_SEND, &values[0], nullptr, 1, ANNULUS_FLOAT32, peer);
+    calls.Rooted(ANNULUS_CALL_RECV, nullptr, &values[1], 1, ANNULUS_FLOAT32, peer);
+    EXPECT_EQ(calls.Do(comm), ANNULUS_UNSUPPORTED);
+    EXPECT_EQ(annulus_sendrecv(comm, &values[0], 1, peer, &values[1], 1, peer, ANNULUS_FLOAT32), ANNULUS_UNSUPPORTED);
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });
 }
