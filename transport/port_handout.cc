@@ -85,10 +85,15 @@ int FetchPort(const std::string& name, Deadline deadline) {
   if (ConnectTo(address, static_cast<socklen_t>(kNameStart + name.size()), fd, deadline) && IsOwnOrRoots(fd)) {
     constexpr Nanoseconds kLongestWait = 10 * kSecond;  // For a launcher that is busy; a stopped one never answers.
     pollfd readable = {fd, POLLIN, 0};
-    const Nanoseconds wait = std::clamp<Nanoseconds>(deadline - Now(), 0, kLongestWait);
+    const Deadline until = std::min(deadline, DeadlineAfter(kLongestWait));
+    int ready = 0;
+    do {
+      const Nanoseconds wait = std::max<Nanoseconds>(until - Now(), 0);
+      ready = poll(&readable, 1, static_cast<int>(wait / kMillisecond));
+    } while (ready < 0 && errno == EINTR);
     char word = 0;
     bool lost = false;
-    if (poll(&readable, 1, static_cast<int>(wait / kMillisecond)) == 1) {
+    if (ready == 1) {
       ReceiveWithFile(fd, &word, sizeof word, &port, &lost);
       if (port >= 0) CloseInForkedChildren(port);
     }

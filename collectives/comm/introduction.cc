@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "collectives/membership/local_host.h"
+#include "transport/forked_child.h"
 #include "transport/reserved_port.h"
 #include "transport/security/door.h"
 
@@ -36,6 +37,7 @@ Status CreateAsHost(const Introduction& introduction, const Options& options, co
   ANNULUS_RETURN_IF_ERROR(FindOwnHost(options.interface_name, &host));
   ReservedPort port;
   ANNULUS_RETURN_IF_ERROR(NamingWhoIsOut(0, "the port where the ranks meet", port.Reserve(host)));
+  CloseInForkedChildren(port.listener());  // Else ranks would wait at it when this process has gone.
   own.rendezvous = FormatAddress(host, port.port());
   own.listener = port.listener();
   MeetingPoint point;

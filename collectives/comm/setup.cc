@@ -131,7 +131,7 @@ void Setup::TellMachine() const {
 }
 
 Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
-  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &machine_.local_host));
+  ANNULUS_RETURN_IF_ERROR(AwaitLocalHost(options_.rendezvous, rank(), deadline, give_up, &machine_.local_host));
   Meeting meeting(options_, membership_, plan_);
   TransportSet::Offer offer;
   ANNULUS_RETURN_IF_ERROR(transports_.Listen(MakeTransportConfig(), &offer));

@@ -11,6 +11,7 @@
 #include "base/parse.h"
 #include "collectives/comm/exchange_values.h"
 #include "collectives/core/options.h"
+#include "transport/forked_child.h"
 #include "transport/reserved_port.h"
 #include "transport/security/door.h"
 
@@ -58,6 +59,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
     reserved = NamingWhoIsOut(parent->rank(), "the port of the new communicator", port.Reserve(parent->local_host()));
   }
   if (leads && reserved.ok()) {
+    CloseInForkedChildren(port.listener());  // Else ranks would wait at it when this process has gone.
     const std::string text = FormatAddress(parent->local_host(), port.port());
     std::copy_n(text.begin(), std::min(text.size(), own.size() - 1), own.begin());
   }

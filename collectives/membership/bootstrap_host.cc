@@ -66,7 +66,13 @@ Status RendezvousHost::Run(BootstrapResult* result) {
 
 Status RendezvousHost::OpenListener() {
   std::vector<StreamEndpoint> endpoints;
-  ANNULUS_RETURN_IF_ERROR(Resolve(config_.rendezvous, config_.deadline, &endpoints));
+  for (;;) {
+    const Status status = Resolve(config_.rendezvous, config_.deadline, &endpoints);
+    if (status.ok()) break;
+    if (status.code() != Code::kSystem || Now() + kListenRetry >= config_.deadline) return status;
+    if (GivesUp()) return failure_;
+    reactor_->WaitUntil(Now() + kListenRetry);
+  }
   if (UseReserved(endpoints)) return Status();
   for (;;) {
     const Status status = TryListen(endpoints);

@@ -3,14 +3,19 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <vector>
 
+#include "base/log.h"
+#include "collectives/membership/bootstrap_messages.h"
 #include "transport/address.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 namespace {
@@ -62,6 +67,27 @@ Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::stri
     return Status();
   }
   return Status::System("no route leads to the rendezvous " + rendezvous, error);
+}
+
+Status AwaitLocalHost(const std::string& rendezvous, int rank, Deadline deadline,
+                      const std::function<Status()>& give_up, std::string* host) {
+  constexpr Nanoseconds kLookupLimit = 5 * kSecond;  // Then the name is looked up again.
+  constexpr Nanoseconds kPause = 100 * kMillisecond;
+  const Nanoseconds start = Now();
+  for (bool is_told = false;; is_told = true) {
+    Status status = FindLocalHost(rendezvous, std::min(deadline, Now() + kLookupLimit), host);
+    const bool may_come = status.code() == Code::kSystem || status.code() == Code::kTimeout;
+    if (!may_come || IsOutOfDescriptors(status.os_errno())) return status;
+    if (Now() + kPause >= deadline) {
+      return {Code::kTimeout,
+              "found no way to the rendezvous " + rendezvous + " within " + SecondsText(Now() - start) + ": " +
+                  status.message(),
+              rank, status.os_errno()};
+    }
+    if (!is_told) Log(LogLevel::kWarn, rank, "%s; trying again", status.message().c_str());
+    poll(nullptr, 0, static_cast<int>(kPause / kMillisecond));
+    if (give_up) ANNULUS_RETURN_IF_ERROR(give_up());
+  }
 }
 
 Status FindOwnHost(const std::string& interface_name, std::string* host) {

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <asio/ip/v6_only.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -14,6 +15,8 @@ constexpr Nanoseconds kVisitLimit = 3 * kSecond;
 
 Status ListenAt(const StreamEndpoint& endpoint, StreamListener* listener) {
   asio::error_code error(OpenSocket(endpoint.protocol().family(), listener), asio::system_category());
+  // Ranks may come by IPv4, whatever the system's default is.
+  if (!error && endpoint.data()->sa_family == AF_INET6) listener->set_option(asio::ip::v6_only(false), error);
   if (!error) listener->bind(endpoint, error);
   if (!error) listener->listen(asio::socket_base::max_listen_connections, error);
   return error ? Status::System("listening at " + EndpointText(endpoint), error.value()) : Status();
