@@ -55,7 +55,7 @@ Status ProcessState::AllocateOn(int device, size_t bytes, void** memory) {
 
 Status ProcessState::UseDevice(int number) {
   const CudaDevice* device = nullptr;
-  const Status status = cuda == nullptr ? Status(Code::kUnsupported, why_no_cuda) : cuda->Use(number, &device);
+  const Status status = cuda == nullptr ? Status(Code::kUnsupported, why_no_cuda) : cuda->UseNow(number, &device);
   if (status.ok()) return status;
   return {status.code(), "device (ANNULUS_DEVICE) is " + std::to_string(number) + ", but " + status.message()};
 }

@@ -104,7 +104,7 @@ Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const Us
                            ", but priorities are off; set priorities (ANNULUS_PRIORITIES) to 1 on all ranks");
   }
   ForgetUnused(arguments, rank(), nranks());
-  if (!queues_->host_only()) ANNULUS_RETURN_IF_ERROR(PrepareBuffers(arguments));
+  if (!queues_->host_only()) ANNULUS_RETURN_IF_ERROR(PrepareDevices(arguments));
   const bool needs_mesh = IsDirect(arguments->kind) || IsMessage(arguments->kind);
   if (!needs_mesh || HasMesh(nranks(), setup_->plan())) return Status();
   return {Code::kUnsupported, std::string(KindName(arguments->kind)) +

@@ -193,6 +193,8 @@ class Communicator {
   Status Complete(CallArguments* arguments, std::shared_ptr<const UserReduction>* keep);
   // Finds the domains of both buffers, and gets these ready.
   Status PrepareBuffers(CallArguments* arguments);
+  // The same, and asks whether their devices still are what they were; if not, the communicator ends.
+  Status PrepareDevices(CallArguments* arguments);
   // Not OK when the communicator has ended, or is called from a reduction function.
   Status CheckMayStart();
   // Whether the ranks agree on these calls before any data moves.
@@ -219,6 +221,8 @@ class Communicator {
   void OpenStreams();
   // Puts the rest of what is queued into its stream. There is no way back: failures end the communicator.
   void FinishInStream(StreamOrder::Call* call);
+  // Abort where nobody would take an exception.
+  void AbortFor(const std::string& why);
   void AbortWithoutMemory();
   // Refuses calls that are not captured and could wait for a launch that waits for them.
   Status CheckBesideGraphs(std::span<const CallArguments> calls, bool agrees_first);

@@ -1,5 +1,5 @@
-// The calls of Communicator in streams, and in graphs: what a capture keeps of them, and what a launch of the graph
-// does.
+// The calls of Communicator on devices: whether these still are what they were; calls in streams, and in graphs: what a
+// capture keeps of them, and what a launch of the graph does.
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -60,7 +60,8 @@ void Communicator::OpenStreams() {
   streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds),
                 {[this](const GraphReplays::Captured& captured) { Replay(captured); },
                  [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); },
-                 [this](const std::string& why) { Abort(why); }});
+                 [this](const std::string& why) { Abort(why); }},
+                [this](const std::string& why) { AbortFor(why); });
 }
 
 void Communicator::FinishInStream(StreamOrder::Call* call) {
@@ -73,12 +74,32 @@ void Communicator::FinishInStream(StreamOrder::Call* call) {
 }
 
 // If this fails too, the other ranks learn of it at their deadlines.
+void Communicator::AbortFor(const std::string& why) {
+  try {
+    Abort(why);
+  } catch (const std::bad_alloc&) {
+    AbortWithoutMemory();
+  }
+}
+
 void Communicator::AbortWithoutMemory() {
   try {
     Abort("a rank has no memory for a call in a stream");
   } catch (const std::bad_alloc&) {
     streams_.OpenAll();
   }
+}
+
+// Memory of a GPU that was reset is no GPU's any more, and so refused before the queue is asked. Calls in streams ask
+// when they take a place.
+Status Communicator::PrepareDevices(CallArguments* a) {
+  Status prepared = PrepareBuffers(a);
+  DomainQueue* const queue = a->send_queue != nullptr ? a->send_queue : a->recv_queue;
+  if (queue == nullptr || (a->options != nullptr && a->options->on_stream)) return prepared;
+  Status usable = queue->Check();
+  if (usable.ok()) return prepared;
+  Abort(usable.message());
+  return usable;
 }
 
 Nanoseconds Communicator::LongestTimeout(std::span<const CallArguments> calls) const {

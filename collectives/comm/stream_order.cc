@@ -33,12 +33,14 @@ class WithoutLock {
 
 }  // namespace
 
-void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays) {
+void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays,
+                       std::function<void(const std::string& why)> lost) {
   if (domains == nullptr) return;
   replays_ = std::make_unique<GraphReplays>(std::move(replays));
   for (MemoryDomain* const domain : domains->devices()) {
     if (calls_ == nullptr) calls_ = domain->OpenStreams(most_bytes);
   }
+  if (calls_ != nullptr) calls_->OnLost(std::move(lost));
   if (folds.memory_bytes >= kLeastMemory) agreement_ = std::make_unique<FoldAgreement>(folds.can);
   fold_rules_ = std::move(folds);
 }

@@ -43,12 +43,15 @@ class StreamOrder {
 
   // Before anything else: takes the first of `domains` that has streams; null or none: calls with streams are refused.
   // They take up to `most_bytes` of pinned memory. `replays`: how calls in graphs are done.
-  void Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays);
+  // `lost`: as StreamCalls::OnLost.
+  void Open(const MemoryDomains* domains, size_t most_bytes, Folds folds, GraphReplays::Config replays,
+            std::function<void(const std::string& why)> lost);
   // Null: no device has streams.
   GraphReplays* replays() { return replays_.get(); }
-  // Launches of graphs do nothing from here on. Before what `replays` needs goes.
+  // Launches of graphs do nothing from here on, and `lost` is not called. Before what these need goes.
   void StopReplays() {
     if (replays_ != nullptr) replays_->Stop();
+    if (calls_ != nullptr) calls_->OnLost(nullptr);
   }
   // As StreamCalls.
   void Recycle(GraphCall* call) { calls_->Recycle(call); }

@@ -48,7 +48,7 @@ Status Fill(const CudaDevice& device, size_t bytes, VirtualRange* range) {
 Status CudaAllocations::Allocate(CudaDomain* domain, int device, size_t bytes, void** memory) {
   if (bytes == 0) return Status::Invalid("bytes is 0");
   const CudaDevice* used = nullptr;
-  ANNULUS_RETURN_IF_ERROR(domain->Use(device, &used));
+  ANNULUS_RETURN_IF_ERROR(domain->UseNow(device, &used));
   if (!domain->driver().has_virtual_memory() || !used->Has(cuda::DeviceAttribute::kVirtualMemory))
     return {Code::kUnsupported, used->name() + " or its driver has no virtual memory API"};
   const cuda::ScopedContext scope(domain->driver(), used->context());

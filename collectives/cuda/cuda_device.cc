@@ -18,12 +18,12 @@ Status CudaDevice::Open(const cuda::Driver& driver, int ordinal, std::span<const
 }
 
 CudaDevice::~CudaDevice() {
-  if (context_ == nullptr) return;
+  if (primary_.context == nullptr) return;
   {
-    const ScopedContext scope(driver_, context_);
+    const DeviceScope scope(*this);
     if (scope.status().ok() && library_ != nullptr) driver_->LibraryUnload(library_);
   }
-  driver_->DevicePrimaryCtxRelease(handle_);
+  driver_->DevicePrimaryCtxRelease(handle_);  // A reset does not release it.
 }
 
 Status CudaDevice::RetainContext() {
@@ -35,7 +35,9 @@ Status CudaDevice::RetainContext() {
   const cuda::RelaxedCapture relaxed(driver_);
   ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->DeviceGet(&handle_, ordinal_), "cuDeviceGet"));
   ANNULUS_RETURN_IF_ERROR(
-      driver_.ToStatus(driver_->DevicePrimaryCtxRetain(&context_, handle_), "cuDevicePrimaryCtxRetain"));
+      driver_.ToStatus(driver_->DevicePrimaryCtxRetain(&primary_.context, handle_), "cuDevicePrimaryCtxRetain"));
+  if (driver_->CtxGetId != nullptr && driver_->CtxGetId(primary_.context, &primary_.id) != cuda::Result::kSuccess)
+    primary_.id = 0;
   driver_->DeviceGetAttribute(&multiprocessors_, DeviceAttribute::kMultiprocessors, handle_);
   driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, handle_);
   driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, handle_);
@@ -49,6 +51,23 @@ Status CudaDevice::RetainContext() {
   name_ = std::string(name.data()) + " (sm_" + std::to_string(capability_) + ")";
   if (shares_pointers != 0) return Status();
   return {Code::kUnsupported, name_ + " does not see pinned memory at the addresses of the CPU"};
+}
+
+// Other errors, as at the end of the process, say nothing of the context.
+bool CudaDevice::IsReset() const {
+  if (primary_.id == 0 || is_known_reset()) return is_known_reset();
+  unsigned long long id = 0;
+  const cuda::Result result = driver_->CtxGetId(primary_.context, &id);
+  const bool is_other = result == cuda::Result::kSuccess && id != primary_.id;
+  if (is_other || result == cuda::Result::kContextIsDestroyed || result == cuda::Result::kInvalidContext)
+    primary_.is_reset.store(true, std::memory_order_release);
+  return is_known_reset();
+}
+
+Status CudaDevice::WhyReset() const {
+  return {Code::kSystem, "GPU " + std::to_string(ordinal_) + ", " + name_ +
+                             ", was reset (cudaDeviceReset) after this communicator had begun to use it: destroy the "
+                             "communicator and make a new one"};
 }
 
 void CudaDevice::FindRdma() {
@@ -65,7 +84,7 @@ void CudaDevice::FindRdma() {
 
 Status CudaDevice::LoadKernels(std::span<const std::byte> image) {
   if (image.empty()) return {Code::kUnsupported, "this build of Annulus has no device kernels"};
-  const ScopedContext scope(driver_, context_);
+  const ScopedContext scope(driver_, primary_.context);
   ANNULUS_RETURN_IF_ERROR(scope.status());
   ANNULUS_RETURN_IF_ERROR(
       driver_.ToStatus(driver_->LibraryLoadData(&library_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),

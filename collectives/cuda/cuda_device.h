@@ -4,9 +4,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -31,7 +33,15 @@ class CudaDevice {
   int ordinal() const { return ordinal_; }
   // What the driver calls it.
   cuda::Device handle() const { return handle_; }
-  cuda::Context context() const { return context_; }
+  cuda::Context context() const { return primary_.context; }
+  // Whether the context was destroyed since, as cudaDeviceReset does. The next one has the same handle, so only its
+  // number tells. Nothing that was in it may be used or given back any more. Asks the driver, as long as it is there;
+  // false where the driver has no numbers.
+  bool IsReset() const;
+  // The same as far as somebody has asked.
+  bool is_known_reset() const { return primary_.is_reset.load(std::memory_order_acquire); }
+  // What to tell of it: kSystem.
+  Status WhyReset() const;
   int multiprocessors() const { return multiprocessors_; }
   // 90 for sm_90.
   int capability() const { return capability_; }
@@ -58,6 +68,13 @@ class CudaDevice {
   const std::string& kernels_missing() const { return kernels_missing_; }
 
  private:
+  // The primary context.
+  struct Primary {
+    cuda::Context context = nullptr;
+    unsigned long long id = 0;  // 0: the driver does not tell.
+    mutable std::atomic<bool> is_reset{false};
+  };
+
   CudaDevice(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   Status RetainContext();
   // What it can do with network cards.
@@ -68,7 +85,7 @@ class CudaDevice {
   const int ordinal_;
   cuda::Device handle_ = 0;
   cuda::Uuid uuid_{};
-  cuda::Context context_ = nullptr;
+  Primary primary_;
   int multiprocessors_ = 1;
   int capability_ = 0;
   bool exports_memory_ = false;
@@ -78,6 +95,20 @@ class CudaDevice {
   cuda::Library library_ = nullptr;
   std::array<std::array<cuda::Function, kNumReduceOps>, kNumDataTypes> kernels_{};
   std::string kernels_missing_;
+};
+
+// The GPU's context in which a thread works, for the time of a scope, if it was not reset. Without an OK status no call
+// may follow.
+class DeviceScope {
+ public:
+  explicit DeviceScope(const CudaDevice& device) : device_(device) {
+    if (!device.IsReset()) scope_.emplace(device.driver(), device.context());
+  }
+  Status status() const { return scope_.has_value() ? scope_->status() : device_.WhyReset(); }
+
+ private:
+  const CudaDevice& device_;
+  std::optional<cuda::ScopedContext> scope_;
 };
 
 }  // namespace annulus

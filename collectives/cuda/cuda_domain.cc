@@ -107,14 +107,15 @@ Status CudaDomain::Prepare(const void* pointer, size_t bytes, ReduceOn on, Domai
   if (place.type != cuda::MemoryType::kDevice) return Status();
   ANNULUS_RETURN_IF_ERROR(CheckEnd(static_cast<const std::byte*>(pointer), bytes, place));
   const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(Use(place.device, &device));
+  auto* const own = static_cast<CudaQueue*>(queue);
+  ANNULUS_RETURN_IF_ERROR(UseFor(own, place.device, &device));
   if (place.begin != 0) ranges_.Add(place.begin, place.bytes);
   if (place.context != nullptr && place.context != device->context())
     return {Code::kUnsupported, "it belongs to a context that is not the primary one of its GPU"};
   const std::string& missing = device->kernels_missing();
   const std::string why = on != ReduceOn::kGpu ? "" : missing.empty() ? slots_.not_pinned() : missing;
   if (!why.empty()) return {Code::kUnsupported, "device_reduce (ANNULUS_DEVICE_REDUCE) is gpu, but " + why};
-  if (queue != nullptr) static_cast<CudaQueue*>(queue)->Prepare(*device);
+  if (own != nullptr) own->Prepare(*device);
   return Status();
 }
 
@@ -132,7 +133,7 @@ Status CudaDomain::UseHandle(cuda::Device handle, const CudaDevice** device) {
   for (int ordinal = 0;; ++ordinal) {
     cuda::Device each = 0;
     ANNULUS_RETURN_IF_ERROR(driver_->ToStatus((*driver_)->DeviceGet(&each, ordinal), "cuDeviceGet"));
-    if (each == handle) return Use(ordinal, device);
+    if (each == handle) return UseNow(ordinal, device);
   }
 }
 
@@ -154,7 +155,8 @@ void CudaDomain::Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaS
   std::erase(streams_, calls);
   std::ranges::move(left_.to_gpus, std::back_inserter(places));
   left_.to_gpus.clear();
-  for (auto& place : places) (place->IsOver() ? free : left_.to_gpus).push_back(std::move(place));
+  const auto is_left = [](const CudaStreamCall& place) { return place.IsOver() || place.device().is_known_reset(); };
+  for (auto& place : places) (is_left(*place) ? free : left_.to_gpus).push_back(std::move(place));
   std::ranges::move(left_.to_graphs, std::back_inserter(in_graphs));
   left_.to_graphs.clear();
   for (auto& call : in_graphs) (call->IsFree() ? free_of_graphs : left_.to_graphs).push_back(std::move(call));
@@ -230,7 +232,7 @@ CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
 }
 
 const CudaDevice* CudaDomain::Find(int ordinal) const {
-  const auto is_it = [ordinal](const auto& each) { return each->ordinal() == ordinal; };
+  const auto is_it = [ordinal](const auto& each) { return each->ordinal() == ordinal && !each->is_known_reset(); };
   const auto found = std::ranges::find_if(devices_.all, is_it);
   return found != devices_.all.end() ? found->get() : nullptr;
 }
@@ -241,10 +243,23 @@ Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
   return *device != nullptr ? Status() : OpenDevice(ordinal, device);
 }
 
+Status CudaDomain::UseNow(int ordinal, const CudaDevice** device) {
+  ANNULUS_RETURN_IF_ERROR(Use(ordinal, device));
+  if ((*device)->IsReset()) ANNULUS_RETURN_IF_ERROR(Use(ordinal, device));
+  KeepPinned(**device);
+  return Status();
+}
+
+Status CudaDomain::UseFor(CudaQueue* queue, int ordinal, const CudaDevice** device) {
+  ANNULUS_RETURN_IF_ERROR(Use(ordinal, device));
+  return queue == nullptr || queue->IsPreparedFor(**device) ? Status() : UseNow(ordinal, device);
+}
+
 Status CudaDomain::OpenDevice(int ordinal, const CudaDevice** device) {
   std::unique_ptr<CudaDevice> opened;
   ANNULUS_RETURN_IF_ERROR(CudaDevice::Open(*driver_, ordinal, image_, &opened));
   *device = opened.get();
+  shared_.peers.Forget(opened->uuid());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     devices_.all.push_back(std::move(opened));

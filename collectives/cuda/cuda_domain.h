@@ -20,7 +20,7 @@
 #include "collectives/cuda/mapped/cuda_mappings.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/peer_access.h"
-#include "collectives/cuda/pinned_slots.h"
+#include "collectives/cuda/pinned/pinned_slots.h"
 #include "collectives/cuda/places/device_ranges.h"
 #include "collectives/reduce/memory_domain.h"
 #include "cuda_kernels/driver/driver.h"
@@ -40,6 +40,7 @@ struct CudaReport {
 };
 
 class CudaGraphCall;
+class CudaQueue;
 class CudaStreamCall;
 class CudaStreamCalls;
 class FoldMemory;
@@ -68,12 +69,18 @@ class CudaDomain final : public MemoryDomain {
   const DeviceExports* exports() const override;
 
   // Sets *device to device number `ordinal`, and takes it up unless that was done: then the slots are pinned, or are
-  // not for good. It waits for another thread that does. Errors: kUnsupported: the driver is too old; kSystem or
-  // kOutOfMemory of it.
+  // not for good. It waits for another thread that does. Asks no driver about a device that was taken up. Errors:
+  // kUnsupported: the driver is too old; kSystem or kOutOfMemory of it.
   Status Use(int ordinal, const CudaDevice** device);
-
+  // The same, but asks whether the device was reset since, and then takes up what came after that.
+  Status UseNow(int ordinal, const CudaDevice** device);
   // The same for the driver's handle of a device.
   Status UseHandle(cuda::Device handle, const CudaDevice** device);
+
+  // The slots stay pinned for a device that is used, though that for which they were pinned was reset.
+  void KeepPinned(const CudaDevice& device) {
+    if (slots_.AreLostFor(device)) slots_.PinFor(device);
+  }
 
   // Opens the gates of all stream-ordered calls of the process, those of later calls too: it ends.
   void OpenGates();
@@ -102,7 +109,7 @@ class CudaDomain final : public MemoryDomain {
  private:
   class Opening;
   struct Devices {
-    std::vector<std::unique_ptr<CudaDevice>> all;  // As they were first used.
+    std::vector<std::unique_ptr<CudaDevice>> all;  // As they were first used; again after a reset.
     std::set<int> opening;                         // By number: a thread takes it up.
     std::condition_variable opened;                // One of them is that no more.
   };
@@ -118,7 +125,10 @@ class CudaDomain final : public MemoryDomain {
     std::vector<std::unique_ptr<CudaGraphCall>> to_graphs;
   };
 
-  // Number `ordinal` of those in use; null: it is none. With mutex_ held.
+  // UseNow for the buffer of a call with that queue; where the queue was prepared, Check asks. Null: the call is in a
+  // stream, and asks when it takes a place there.
+  Status UseFor(CudaQueue* queue, int ordinal, const CudaDevice** device);
+  // Number `ordinal` of those in use, which nobody knows to have been reset; null: it is none. With mutex_ held.
   const CudaDevice* Find(int ordinal) const;
   // Takes up device number `ordinal`, unless another thread has.
   Status OpenDevice(int ordinal, const CudaDevice** device);

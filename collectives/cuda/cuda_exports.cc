@@ -129,7 +129,7 @@ DeviceReach CudaExports::ReachOf(int device, const std::string& pci_address) con
 }
 
 DeviceWrites CudaExports::WritesTo(int device) const {
-  switch (At(device).rdma_writes()) {
+  switch (At(device).device->rdma_writes()) {
     case CudaDevice::RdmaWrites::kSeen:
       return DeviceWrites::kSeen;
     case CudaDevice::RdmaWrites::kFlushed:
@@ -142,7 +142,7 @@ DeviceWrites CudaExports::WritesTo(int device) const {
 
 Status CudaExports::FlushWrites(int device) const {
   const cuda::Driver& driver = domain_->driver();
-  const cuda::ScopedContext scope(driver, At(device).context());
+  const cuda::ScopedContext scope(driver, At(device).device->context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
   return driver.ToStatus(driver->FlushGPUDirectRDMAWrites(cuda::FlushTarget::kCurrentContext, cuda::RdmaScope::kOwner),
                          "cuFlushGPUDirectRDMAWrites");
@@ -154,14 +154,22 @@ Status CudaExports::Prepare(const CudaDevice& device) const {
   if (device.ordinal() < 0 || device.ordinal() >= kMostGpus) {
     return {Code::kUnsupported, device.name() + " is number " + std::to_string(device.ordinal())};
   }
-  Gpu& gpu = gpus_[static_cast<size_t>(device.ordinal())];
-  if (gpu.copies.load(std::memory_order_acquire) != nullptr) return Status();
+  std::atomic<const Gpu*>& gpu = gpus_[static_cast<size_t>(device.ordinal())];
+  const Gpu* before = gpu.load(std::memory_order_acquire);
+  if (before != nullptr && before->device == &device) return Status();
   cuda::Stream made = nullptr;
   ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->StreamCreateWithPriority(&made, cuda::kStreamNonBlocking, 0),
                                           "cuStreamCreateWithPriority"));
-  gpu.device.store(&device, std::memory_order_release);
-  cuda::Stream other = nullptr;
-  if (!gpu.copies.compare_exchange_strong(other, made, std::memory_order_acq_rel)) driver->StreamDestroy(made);
+  auto fresh = std::make_unique<const Gpu>(Gpu{&device, made});
+  {
+    const std::lock_guard<std::mutex> lock(made_mutex_);
+    made_.reserve(made_.size() + 1);
+    if (gpu.compare_exchange_strong(before, fresh.get(), std::memory_order_acq_rel)) {
+      made_.push_back(std::move(fresh));
+      return Status();
+    }
+  }
+  driver->StreamDestroy(made);  // Another thread was faster.
   return Status();
 }
 
@@ -175,22 +183,19 @@ Status CudaExports::CheckPinned(const std::byte* memory, size_t bytes) const {
 
 void CudaExports::End() {
   const cuda::Driver& driver = domain_->driver();
-  for (Gpu& gpu : gpus_) {
-    const cuda::Stream stream = gpu.copies.exchange(nullptr);
-    if (stream == nullptr) continue;
-    const cuda::ScopedContext scope(driver, gpu.device.load()->context());
-    if (scope.status().ok()) driver->StreamDestroy(stream);
+  for (const auto& gpu : made_) {
+    const DeviceScope scope(*gpu->device);
+    if (scope.status().ok()) driver->StreamDestroy(gpu->copies);
   }
+  made_.clear();
 }
 
 Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
-  const Gpu& gpu = gpus_[static_cast<size_t>(device)];
-  return CopyOutIn(At(device), gpu.copies.load(std::memory_order_acquire), data, bytes, slots, done);
+  const Gpu& gpu = At(device);
+  return CopyOutIn(*gpu.device, gpu.copies, data, bytes, slots, done);
 }
 
-Status CudaExports::CheckCopies(int device) const {
-  return CheckStream(At(device), gpus_[static_cast<size_t>(device)].copies.load(std::memory_order_acquire));
-}
+Status CudaExports::CheckCopies(int device) const { return CheckStream(*At(device).device, At(device).copies); }
 
 // A copy to memory that is not pinned would be waited for. The stream is no blocking one, so the default streams do not
 // matter either. The driver is asked what is pinned, as of all memory.
@@ -208,7 +213,7 @@ Status CudaExports::CopyOutIn(const CudaDevice& device, cuda::Stream stream, con
 
 Status CudaExports::CheckStream(const CudaDevice& device, cuda::Stream stream) const {
   const cuda::Driver& driver = domain_->driver();
-  const cuda::ScopedContext scope(driver, device.context());
+  const DeviceScope scope(device);
   ANNULUS_RETURN_IF_ERROR(scope.status());
   const cuda::Result result = driver->StreamQuery(stream);
   if (result == cuda::Result::kNotReady) return Status();

@@ -10,8 +10,10 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "collectives/cuda/cuda_windows.h"
 #include "collectives/cuda/places/device_ranges.h"
@@ -62,14 +64,14 @@ class CudaExports final : public DeviceExports {
   // More than any machine has.
   static constexpr int kMostGpus = 64;
 
-  // A GPU whose memory was exported. Set once.
+  // A GPU whose memory was exported.
   struct Gpu {
-    std::atomic<const CudaDevice*> device = nullptr;
-    std::atomic<cuda::Stream> copies = nullptr;  // The stream of copies out.
+    const CudaDevice* device = nullptr;
+    cuda::Stream copies = nullptr;  // The stream of copies out.
   };
 
   // One of which something was exported.
-  const CudaDevice& At(int device) const { return *gpus_[static_cast<size_t>(device)].device.load(); }
+  const Gpu& At(int device) const { return *gpus_[static_cast<size_t>(device)].load(std::memory_order_acquire); }
   // Sets *number to the number of the first device for which `is_it`. Returns false when there is none.
   template <class Condition>
   bool FindNumber(int* number, Condition is_it) const;
@@ -78,7 +80,9 @@ class CudaExports final : public DeviceExports {
 
   CudaDomain* const domain_;
   const DeviceRanges* const ranges_;
-  mutable std::array<Gpu, kMostGpus> gpus_;  // By number.
+  mutable std::array<std::atomic<const Gpu*>, kMostGpus> gpus_{};  // By number; another one after a reset.
+  mutable std::mutex made_mutex_;                                  // Not held while the driver is called.
+  mutable std::vector<std::unique_ptr<const Gpu>> made_;           // All that were in gpus_.
   mutable CudaWindows windows_;
   mutable std::mutex ways_mutex_;  // Guards ways_. Not held while the driver is called.
   mutable std::map<const void*, std::string> ways_;

@@ -20,11 +20,37 @@ CudaQueue::CudaQueue(CudaDomain* domain, ReduceOn on)
 
 CudaQueue::~CudaQueue() = default;
 
+CudaQueue::Prepared* CudaQueue::FindPrepared(int number) {
+  const auto is_it = [number](const Prepared& each) { return each.device->ordinal() == number; };
+  const auto found = std::ranges::find_if(prepared_, is_it);
+  return found != prepared_.end() ? &*found : nullptr;
+}
+
+bool CudaQueue::IsPreparedFor(const CudaDevice& device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Prepared* const found = FindPrepared(device.ordinal());
+  return found != nullptr && found->device == &device && (found->is_taken || found->streams != nullptr);
+}
+
+Status CudaQueue::Check() {
+  for (size_t i = 0;; ++i) {
+    const CudaDevice* device = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (i == prepared_.size()) return Status();
+      device = prepared_[i].device;
+    }
+    if (device->IsReset()) return device->WhyReset();
+    domain_->KeepPinned(*device);
+  }
+}
+
 void CudaQueue::Prepare(const CudaDevice& device) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto found = std::ranges::find(prepared_, device.ordinal(), &Prepared::number);
-  Prepared& prepared = found != prepared_.end() ? *found : prepared_.emplace_back();
-  prepared.number = device.ordinal();
+  Prepared* const found = FindPrepared(device.ordinal());
+  Prepared& prepared = found != nullptr ? *found : prepared_.emplace_back();
+  if (found == nullptr) prepared.device = &device;
+  if (prepared.device != &device) return;  // It was reset: Check tells.
   opened_.wait(lock, [&prepared] { return !prepared.is_being_opened; });
   if (prepared.is_taken || prepared.streams != nullptr) return;
   prepared.is_being_opened = true;
@@ -48,9 +74,10 @@ Status CudaQueue::ClaimStreams(int number, std::unique_ptr<CudaStreams>* streams
   ANNULUS_RETURN_IF_ERROR(domain_->Use(number, &device));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = std::ranges::find(prepared_, number, &Prepared::number);
+    Prepared* const found = FindPrepared(number);
+    if (found != nullptr && found->device != device) return found->device->WhyReset();
     // While a later call tries again, what has failed stays so for those before it.
-    if (found != prepared_.end() && (found->streams != nullptr || !found->status.ok())) {
+    if (found != nullptr && (found->streams != nullptr || !found->status.ok())) {
       found->is_taken = true;
       *streams = std::move(found->streams);
       return found->status;
@@ -65,8 +92,8 @@ int CudaQueue::AnyGpu() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto is_ready = [](const Prepared& each) { return each.streams != nullptr; };
   const auto found = std::ranges::find_if(prepared_, is_ready);
-  if (found != prepared_.end()) return found->number;
-  return prepared_.empty() ? 0 : prepared_.front().number;
+  if (found != prepared_.end()) return found->device->ordinal();
+  return prepared_.empty() ? 0 : prepared_.front().device->ordinal();
 }
 
 Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {

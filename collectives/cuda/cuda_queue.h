@@ -37,7 +37,11 @@ class CudaQueue final : public DomainQueue {
   // operation there tells, unless a later call comes before it, which tries again.
   void Prepare(const CudaDevice& device);
 
+  // Whether that was done for that GPU. Asks no driver.
+  bool IsPreparedFor(const CudaDevice& device);
+
   SharedMemory* shared() override { return &sharing_; }
+  Status Check() override;
   void Drain() override;
 
  private:
@@ -49,13 +53,15 @@ class CudaQueue final : public DomainQueue {
 
   // What was prepared for a GPU, until its work takes it.
   struct Prepared {
-    int number = 0;                // Of the GPU.
+    const CudaDevice* device = nullptr;
     bool is_being_opened = false;  // By some thread.
     bool is_taken = false;         // Streams, or why there are none.
     std::unique_ptr<CudaStreams> streams;
     Status status;
   };
 
+  // What was prepared for the GPU of that number, perhaps before it was reset; null: nothing was. With mutex_ held.
+  Prepared* FindPrepared(int number);
   // Takes what was prepared for that GPU, or opens it. Errors: those of CudaStreams::Open.
   Status ClaimStreams(int number, std::unique_ptr<CudaStreams>* streams);
   // Finds the work on the GPU with one of the operands, by its index, and the places of all unless the operation says

@@ -13,14 +13,13 @@ namespace {
 
 constexpr size_t kWordsBytes = StreamCalls::kAlignment;
 static_assert(sizeof(StreamWords) <= kWordsBytes);
-constexpr unsigned kFlags = cuda::kHostAllocPortable | cuda::kHostAllocDeviceMap;
 // As the streams of queues: a peer that waits for an input holds up the others.
 constexpr int kPriority = -1;
 
 }  // namespace
 
-CudaStreamCall::CudaStreamCall(const CudaDevice& device, void* memory)
-    : StreamCall(new (memory) StreamWords()), device_(device), memory_(static_cast<std::byte*>(memory)) {}
+CudaStreamCall::CudaStreamCall(const CudaDevice& device, std::unique_ptr<PinnedMemory> memory)
+    : StreamCall(new (memory->data()) StreamWords()), device_(device), memory_(std::move(memory)), grown_(device) {}
 
 Status CudaStreamCall::ToStatus(cuda::Result result, const char* function) const {
   Status status = device_.driver().ToStatus(result, function);
@@ -32,10 +31,9 @@ Status CudaStreamCall::Open(const CudaDevice& device, std::unique_ptr<CudaStream
   const cuda::Driver& driver = device.driver();
   const cuda::ScopedContext scope(driver, device.context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
-  void* memory = nullptr;
-  ANNULUS_RETURN_IF_ERROR(
-      driver.ToStatus(driver->MemHostAlloc(&memory, kWordsBytes + kFirstBytes, kFlags), "cuMemHostAlloc"));
-  std::unique_ptr<CudaStreamCall> opened(new CudaStreamCall(device, memory));
+  auto memory = std::make_unique<PinnedMemory>(device);
+  ANNULUS_RETURN_IF_ERROR(memory->Open(kWordsBytes + kFirstBytes));
+  std::unique_ptr<CudaStreamCall> opened(new CudaStreamCall(device, std::move(memory)));
   ANNULUS_RETURN_IF_ERROR(opened->Create());
   *call = std::move(opened);
   return Status();
@@ -53,7 +51,7 @@ Status CudaStreamCall::Create() {
 
 CudaStreamCall::~CudaStreamCall() {
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
+  const DeviceScope scope(device_);
   // The context is gone, and with it all that was in it.
   if (!scope.status().ok()) return;
   if (stream_ != nullptr) {
@@ -62,29 +60,17 @@ CudaStreamCall::~CudaStreamCall() {
   }
   if (begun_ != nullptr) driver->EventDestroy(begun_);
   if (ended_ != nullptr) driver->EventDestroy(ended_);
-  if (grown_ != nullptr) driver->MemFreeHost(grown_);
-  driver->MemFreeHost(memory_);
 }
 
-std::byte* CudaStreamCall::staging() const { return grown_ != nullptr ? grown_ : memory_ + kWordsBytes; }
+std::byte* CudaStreamCall::staging() const {
+  return grown_.data() != nullptr ? grown_.data() : memory_->data() + kWordsBytes;
+}
 
-size_t CudaStreamCall::memory_bytes() const { return kWordsBytes + kFirstBytes + grown_bytes_; }
+size_t CudaStreamCall::memory_bytes() const { return kWordsBytes + kFirstBytes + grown_.bytes(); }
 
 size_t CudaStreamCall::GrownBytes(size_t bytes) { return std::bit_ceil(bytes); }
 
-Status CudaStreamCall::Grow(size_t bytes) {
-  const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
-  ANNULUS_RETURN_IF_ERROR(scope.status());
-  if (grown_ != nullptr) driver->MemFreeHost(grown_);
-  grown_ = nullptr;
-  grown_bytes_ = 0;
-  void* memory = nullptr;
-  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->MemHostAlloc(&memory, GrownBytes(bytes), kFlags), "cuMemHostAlloc"));
-  grown_ = static_cast<std::byte*>(memory);
-  grown_bytes_ = GrownBytes(bytes);
-  return Status();
-}
+Status CudaStreamCall::Grow(size_t bytes) { return grown_.Open(GrownBytes(bytes)); }
 
 void CudaStreamCall::Begin(int calls, const CudaDevice* user, std::shared_ptr<const FoldTurn> shared) {
   SetCalls(calls);

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/pinned/pinned_memory.h"
 #include "collectives/reduce/stream_call.h"
 
 namespace annulus {
@@ -38,7 +39,7 @@ class CudaStreamCall final : public StreamCall {
   void Begin(int calls, const CudaDevice* user, std::shared_ptr<const FoldTurn> shared);
   void GiveBack() { SetCalls(0); }
 
-  size_t staging_bytes() const { return grown_ != nullptr ? grown_bytes_ : kFirstBytes; }
+  size_t staging_bytes() const { return grown_.data() != nullptr ? grown_.bytes() : kFirstBytes; }
   std::byte* staging() const;
   size_t memory_bytes() const;
   // Bytes that Grow allocates for `bytes`.
@@ -70,7 +71,7 @@ class CudaStreamCall final : public StreamCall {
     bool is_whole = false;  // All of it.
   };
 
-  CudaStreamCall(const CudaDevice& device, void* memory);
+  CudaStreamCall(const CudaDevice& device, std::unique_ptr<PinnedMemory> memory);
   Status Create();
   // Whether what is behind its first gate may have to wait to be enqueued, so that whoever opens the gate must know of
   // the call by then: it is much, or has kernels, for which the driver may wait (CUDA_LAUNCH_BLOCKING, profilers).
@@ -93,14 +94,13 @@ class CudaStreamCall final : public StreamCall {
   Status Leave(cuda::Stream user);
   Status Write(uint32_t* word, uint32_t value) const;
   Status Await(uint32_t value) const;
-  StreamWords* words() const { return reinterpret_cast<StreamWords*>(memory_); }
+  StreamWords* words() const { return reinterpret_cast<StreamWords*>(memory_->data()); }
   Status Copy(std::byte* to, const std::byte* from, size_t bytes, bool to_device) const;
   Status ToStatus(cuda::Result result, const char* function) const;
 
   const CudaDevice& device_;
-  std::byte* const memory_;  // Pinned: the words, then staging memory.
-  std::byte* grown_ = nullptr;
-  size_t grown_bytes_ = 0;
+  const std::unique_ptr<PinnedMemory> memory_;  // The words, then staging memory.
+  PinnedMemory grown_;
   cuda::Stream stream_ = nullptr;
   cuda::Event begun_ = nullptr;  // The user's stream has come to the call.
   cuda::Event ended_ = nullptr;  // Our stream has done all of it.

@@ -27,12 +27,56 @@ bool IsDefault(cuda::Stream stream) {
 
 CudaStreamCalls::~CudaStreamCalls() {
   OpenAll();
+  OnLost(nullptr);
+  watch_.Stop();
+  static_cast<void>(CheckUsed());  // So that it is known which places are left for good.
   std::vector<std::unique_ptr<CudaStreamCall>> places;
   {
     const std::lock_guard<std::mutex> lock(mu_);
     places.swap(calls_);
   }
   domain_->Leave(this, std::move(places), graphs_.TakeAll());
+}
+
+void CudaStreamCalls::OnLost(std::function<void(const std::string& why)> lost) {
+  const std::lock_guard<std::mutex> lock(used_.told_mu);
+  used_.lost = std::move(lost);
+}
+
+Status CudaStreamCalls::CheckUsed() {
+  for (size_t i = 0;; ++i) {
+    const CudaDevice* device = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(used_.mu);
+      if (i == used_.devices.size()) return Status();
+      device = used_.devices[i];
+    }
+    if (!device->IsReset()) continue;
+    Status why = device->WhyReset();
+    const std::lock_guard<std::mutex> lock(used_.told_mu);
+    if (used_.lost) std::exchange(used_.lost, nullptr)(why.message());
+    return why;
+  }
+}
+
+void CudaStreamCalls::NoteUsed(const CudaDevice& device) {
+  const std::lock_guard<std::mutex> lock(used_.mu);
+  const bool is_known = std::ranges::find(used_.devices, &device) != used_.devices.end();
+  if (!is_known) used_.devices.push_back(&device);
+}
+
+const CudaDevice* CudaStreamCalls::FindUsed(cuda::Device handle) {
+  const std::lock_guard<std::mutex> lock(used_.mu);
+  const auto found = std::ranges::find(used_.devices, handle, &CudaDevice::handle);
+  return found != used_.devices.end() ? *found : nullptr;
+}
+
+bool CudaStreamCalls::LookAfterCalls() {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (std::ranges::all_of(calls_, [](const auto& call) { return call->IsFree(); })) return false;
+  }
+  return CheckUsed().ok();
 }
 
 Status CudaStreamCalls::FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const {
@@ -49,8 +93,14 @@ Status CudaStreamCalls::FindContext(cuda::Stream stream, cuda::Context* context,
 Status CudaStreamCalls::FindDevice(cuda::Stream stream, const CudaDevice** device) {
   cuda::Context context = nullptr;
   cuda::Device handle = 0;
+  // First: a stream of a context that is gone must not be asked about.
+  ANNULUS_RETURN_IF_ERROR(CheckUsed());
   ANNULUS_RETURN_IF_ERROR(FindContext(stream, &context, &handle));
-  ANNULUS_RETURN_IF_ERROR(domain_->UseHandle(handle, device));
+  *device = FindUsed(handle);
+  if (*device == nullptr) {
+    ANNULUS_RETURN_IF_ERROR(domain_->UseHandle(handle, device));
+    NoteUsed(**device);
+  }
   if (context == (*device)->context()) return Status();
   return {Code::kUnsupported, "stream belongs to a context that is not the primary one of its GPU"};
 }
@@ -115,6 +165,7 @@ Status CudaStreamCalls::Acquire(void* stream, int calls, size_t bytes, bool shar
     if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(device, bytes);
   }
   call->Begin(calls, user, shares ? std::shared_ptr<const FoldTurn>(shared_, shared_->own.get()) : nullptr);
+  watch_.Wake();
   *place = {call, call->staging(), call->inputs(), call->outputs(), call->program(), nullptr};
   return Status();
 }

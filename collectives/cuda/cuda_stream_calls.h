@@ -5,12 +5,15 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "collectives/cuda/cuda_stream_call.h"
 #include "collectives/cuda/graphs/cuda_graph_calls.h"
+#include "collectives/cuda/reset_watch.h"
 #include "collectives/reduce/stream_call.h"
 
 namespace annulus {
@@ -43,6 +46,7 @@ class CudaStreamCalls final : public StreamCalls {
     OpenAll();
     graphs_.OpenAllNow();
   }
+  void OnLost(std::function<void(const std::string& why)> lost) override;
   size_t MemoryBytes() const override;
 
  private:
@@ -52,6 +56,21 @@ class CudaStreamCalls final : public StreamCalls {
     std::vector<std::shared_ptr<FoldMemory>> neighbours;
   };
 
+  // GPUs that calls were for, and who is to be told when one was reset.
+  struct Used {
+    std::mutex mu;  // Not held while the driver is called.
+    std::vector<const CudaDevice*> devices;
+    std::mutex told_mu;  // Held while `lost` is called.
+    std::function<void(const std::string& why)> lost;
+  };
+
+  // Whether no GPU that calls were for was reset; else that is told. Errors: kSystem: one was.
+  Status CheckUsed();
+  void NoteUsed(const CudaDevice& device);
+  // Null: it is none of them.
+  const CudaDevice* FindUsed(cuda::Device handle);
+  // For the watch: returns whether calls are under way.
+  bool LookAfterCalls();
   // The GPU of a stream, if calls may be put into that.
   Status FindDevice(cuda::Stream stream, const CudaDevice** device);
   // The same after FindCapture, without asking the driver again.
@@ -80,6 +99,8 @@ class CudaStreamCalls final : public StreamCalls {
   cuda::Stream found_for_ = nullptr;
   std::shared_ptr<Shared> shared_;                      // Null: there is none.
   std::vector<std::unique_ptr<CudaStreamCall>> calls_;  // Changed only by the thread that takes places.
+  Used used_;
+  ResetWatch watch_{[this] { return LookAfterCalls(); }};
 };
 
 }  // namespace annulus

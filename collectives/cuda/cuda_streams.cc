@@ -1,6 +1,5 @@
 #include "collectives/cuda/cuda_streams.h"
 
-#include <cstring>
 #include <utility>
 
 namespace annulus {
@@ -31,12 +30,7 @@ Status CudaStreams::Allocate() {
   const cuda::Driver& driver = device_.driver();
   const cuda::ScopedContext scope(driver, device_.context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
-  void* pinned = nullptr;
-  ANNULUS_RETURN_IF_ERROR(
-      ToStatus(driver->MemHostAlloc(&pinned, kPinnedBytes, cuda::kHostAllocPortable | cuda::kHostAllocDeviceMap),
-               "cuMemHostAlloc"));
-  pinned_ = static_cast<std::byte*>(pinned);
-  std::memset(pinned_, 0, kWordsBytes + kListsBytes);
+  ANNULUS_RETURN_IF_ERROR(pinned_.Open(kPinnedBytes));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->MemAlloc(&counters_, kWordsBytes), "cuMemAlloc"));
   for (cuda::Stream& stream : streams_) {
     ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, kPriority),
@@ -55,7 +49,7 @@ Status CudaStreams::Allocate() {
 
 CudaStreams::~CudaStreams() {
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
+  const DeviceScope scope(device_);
   // The context is gone, and with it all that was in it.
   if (!scope.status().ok()) return;
   for (const cuda::Stream stream : streams_) {
@@ -65,7 +59,6 @@ CudaStreams::~CudaStreams() {
     driver->StreamDestroy(stream);
   }
   if (counters_ != 0) driver->MemFree(counters_);
-  if (pinned_ != nullptr) driver->MemFreeHost(pinned_);
 }
 
 template <class Call>
@@ -97,7 +90,7 @@ Status CudaStreams::Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsi
 
 Status CudaStreams::Synchronize() {
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
+  const DeviceScope scope(device_);
   Status status = scope.status();
   if (!status.ok()) return status;
   for (const cuda::Stream stream : streams_) {
@@ -109,7 +102,7 @@ Status CudaStreams::Synchronize() {
 
 Status CudaStreams::Check() {
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
+  const DeviceScope scope(device_);
   ANNULUS_RETURN_IF_ERROR(scope.status());
   for (const cuda::Stream stream : streams_) {
     const cuda::Result result = driver->StreamQuery(stream);
@@ -120,17 +113,19 @@ Status CudaStreams::Check() {
 }
 
 uint32_t* CudaStreams::WordAt(int word) const {
-  return reinterpret_cast<uint32_t*>(pinned_ + static_cast<size_t>(word) * kWordBytes);
+  return reinterpret_cast<uint32_t*>(pinned_.data() + static_cast<size_t>(word) * kWordBytes);
 }
 uint32_t* CudaStreams::CounterAt(int word) const {
   return cuda::FromDevice<uint32_t>(counters_ + static_cast<size_t>(word) * kWordBytes);
 }
 const std::byte** CudaStreams::ListAt(int word) const {
-  return reinterpret_cast<const std::byte**>(pinned_ + kWordsBytes + static_cast<size_t>(word) * 2 * kListBytes);
+  return reinterpret_cast<const std::byte**>(pinned_.data() + kWordsBytes + static_cast<size_t>(word) * 2 * kListBytes);
 }
 std::byte** CudaStreams::TargetsAt(int word) const {
   return reinterpret_cast<std::byte**>(reinterpret_cast<std::byte*>(ListAt(word)) + kListBytes);
 }
-std::span<std::byte> CudaStreams::staging() const { return {pinned_ + kWordsBytes + kListsBytes, kStagingBytes}; }
+std::span<std::byte> CudaStreams::staging() const {
+  return {pinned_.data() + kWordsBytes + kListsBytes, kStagingBytes};
+}
 
 }  // namespace annulus

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/pinned/pinned_memory.h"
 #include "cuda_kernels/reduce_kernel.h"
 
 namespace annulus {
@@ -57,7 +58,7 @@ class CudaStreams {
  private:
   static constexpr int kKinds = 3;
 
-  explicit CudaStreams(const CudaDevice& device) : device_(device) {}
+  explicit CudaStreams(const CudaDevice& device) : device_(device), pinned_(device) {}
   Status Allocate();
   // Calls call(driver) as the driver's `function`.
   template <class Call>
@@ -67,7 +68,7 @@ class CudaStreams {
 
   const CudaDevice& device_;
   cuda::Stream streams_[kKinds] = {};
-  std::byte* pinned_ = nullptr;  // Words, lists, staging.
+  PinnedMemory pinned_;  // Words, lists, staging.
   cuda::DevicePointer counters_ = 0;
 };
 

@@ -27,7 +27,7 @@ Status CudaWindows::Open(int device, const SharedDeviceMemory& shared, size_t by
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
   std::byte* memory = nullptr;
   ANNULUS_RETURN_IF_ERROR(Reach(*used, place, &memory));
-  const Window window{device, memory, bytes, place.process == domain_->process()};
+  const Window window{used, memory, bytes, place.process == domain_->process()};
   Status status = CheckSharedRange(domain_, memory, bytes);
   if (status.ok()) status = Add(*used, window);
   if (!status.ok()) Leave(*used, window);
@@ -90,18 +90,17 @@ void CudaWindows::Close(int device, const std::byte* begin) {
   Reader reader;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto is_it = [=](const Window& each) { return each.device == device && each.begin == begin; };
+    const auto is_it = [=](const Window& each) { return each.device->ordinal() == device && each.begin == begin; };
     const auto found = std::ranges::find_if(windows_, is_it);
     if (found == windows_.end()) return;
     closed = *found;
     windows_.erase(found);
-    const auto of =
-        std::ranges::find_if(readers_, [=](const Reader& each) { return each.device->ordinal() == device; });
+    const auto of = std::ranges::find_if(readers_, [&](const Reader& each) { return each.device == closed.device; });
     reader = *of;
     if (--of->windows == 0) readers_.erase(of);
   }
   if (reader.windows == 1) {
-    const cuda::ScopedContext scope(domain_->driver(), reader.device->context());
+    const DeviceScope scope(*reader.device);
     if (scope.status().ok()) domain_->driver()->StreamDestroy(reader.stream);
   }
   Leave(*reader.device, closed);
@@ -109,7 +108,8 @@ void CudaWindows::Close(int device, const std::byte* begin) {
 
 CudaWindows::Reader CudaWindows::ReaderOf(int device) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return *std::ranges::find_if(readers_, [=](const Reader& each) { return each.device->ordinal() == device; });
+  const auto is_it = [=](const Reader& each) { return each.device->ordinal() == device; };
+  return *std::find_if(readers_.rbegin(), readers_.rend(), is_it);
 }
 
 Status CudaWindows::CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) {
@@ -131,7 +131,7 @@ Status CudaWindows::CheckSlots(int device, const std::byte* slots, size_t bytes)
 bool CudaWindows::Has(int device, const std::byte* memory, size_t bytes) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::ranges::any_of(windows_, [=](const Window& each) {
-    if (each.device != device || memory < each.begin) return false;
+    if (each.device->ordinal() != device || memory < each.begin) return false;
     const auto offset = static_cast<size_t>(memory - each.begin);
     return offset <= each.bytes && bytes <= each.bytes - offset;
   });

@@ -41,7 +41,7 @@ class CudaWindows final : public DeviceSharing {
 
  private:
   struct Window {
-    int device = -1;
+    const CudaDevice* device = nullptr;
     const std::byte* begin = nullptr;
     size_t bytes = 0;
     bool is_own = false;  // Of this process.
@@ -59,7 +59,7 @@ class CudaWindows final : public DeviceSharing {
   void Leave(const CudaDevice& device, const Window& window);
   // Adds a window of that GPU. Errors: kSystem or kOutOfMemory of the driver.
   Status Add(const CudaDevice& device, const Window& window);
-  // That GPU, which has windows.
+  // That GPU, which has windows; after a reset the new one.
   Reader ReaderOf(int device) const;
 
   CudaDomain* const domain_;

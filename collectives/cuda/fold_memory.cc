@@ -40,7 +40,7 @@ Status FoldMemory::Create() {
 
 FoldMemory::~FoldMemory() {
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
+  const DeviceScope scope(device_);
   // The context is gone, and with it all that was in it.
   if (!scope.status().ok()) return;
   if (turn != nullptr) driver->EventDestroy(turn);

@@ -6,7 +6,7 @@
 //
 // Host memory has no queue: the CPU works on it at once (Submission).
 //
-// Threads: one at a time, the one that drives the communicator; kind() from any thread.
+// Threads: one at a time, the one that drives the communicator; kind() and Check() from any thread.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,10 @@ class DomainQueue {
 
   // How other processes reach the domain's memory, and this one theirs; null: they do not.
   virtual SharedMemory* shared() { return nullptr; }
+
+  // Whether the devices still are what they were when calls were prepared for them. Any thread. Errors: kSystem: one is
+  // not; then the queue can do nothing for it ever again.
+  virtual Status Check() { return Status(); }
 
   // Returns once no submitted operation accesses memory any more. Operations that have not begun may be dropped. Takes
   // as long as the work that is under way, which never waits for a host or a peer.

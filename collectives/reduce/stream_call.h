@@ -14,8 +14,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -105,7 +107,7 @@ struct StreamCapture {
 // The stream-ordered calls of one communicator on one kind of device: a bounded number under way, whose memory is used
 // again.
 //
-// Threads: OpenAll, MemoryBytes, AcquireInGraph and Recycle from any; the rest one at a time.
+// Threads: OpenAll, OnLost, MemoryBytes, AcquireInGraph and Recycle from any; the rest one at a time.
 class StreamCalls {
  public:
   virtual ~StreamCalls() = default;
@@ -174,6 +176,11 @@ class StreamCalls {
 
   // Opens all gates, those of later calls too.
   virtual void OpenAll() = 0;
+
+  // Names who is told, once, when a device is not any more what it was when calls were put into its streams, as after a
+  // reset: the streams are gone, so calls that wait for them must be ended. `lost` is called from any thread, also in
+  // the functions of this class. Null: nobody; no call is under way after that.
+  virtual void OnLost(std::function<void(const std::string& why)> lost) { static_cast<void>(lost); }
 
   // Pinned memory, in bytes.
   virtual size_t MemoryBytes() const = 0;

@@ -19,10 +19,12 @@ enum class Result : int {
   kInvalidDevice = 101,
   kInvalidContext = 201,
   kPeerAccessUnsupported = 217,
+  kInvalidHandle = 400,
   kNotFound = 500,
   kNotReady = 600,
   kIllegalAddress = 700,
   kPeerAccessAlreadyEnabled = 704,
+  kContextIsDestroyed = 709,  // Or a primary one that is not there yet, or no more.
   kHostMemoryAlreadyRegistered = 712,
   kLaunchFailed = 719,
   kNotPermitted = 800,

@@ -51,6 +51,8 @@ static_assert(Equal(Result::kDeinitialized, CUDA_ERROR_DEINITIALIZED));
 static_assert(Equal(Result::kNoDevice, CUDA_ERROR_NO_DEVICE));
 static_assert(Equal(Result::kInvalidDevice, CUDA_ERROR_INVALID_DEVICE));
 static_assert(Equal(Result::kInvalidContext, CUDA_ERROR_INVALID_CONTEXT));
+static_assert(Equal(Result::kInvalidHandle, CUDA_ERROR_INVALID_HANDLE));
+static_assert(Equal(Result::kContextIsDestroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED));
 static_assert(Equal(Result::kPeerAccessUnsupported, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
 static_assert(Equal(Result::kPeerAccessAlreadyEnabled, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED));
 static_assert(Equal(Result::kNotFound, CUDA_ERROR_NOT_FOUND));

@@ -9,7 +9,6 @@ namespace {
 
 constexpr size_t kWordsBytes = StreamCalls::kAlignment;
 static_assert(sizeof(StreamWords) <= kWordsBytes);
-constexpr unsigned kFlags = cuda::kHostAllocPortable | cuda::kHostAllocDeviceMap;
 // Pages are pinned as a whole.
 constexpr size_t kPageBytes = 4096;
 // The device waits for the gate together with what lies behind it, as one word of 64 bits. It sees a bit in either.
@@ -20,8 +19,13 @@ constexpr uint64_t kAnyBit = UINT64_MAX;
 
 }  // namespace
 
-CudaGraphCall::CudaGraphCall(const CudaDevice& device, size_t bytes, std::byte* memory, std::shared_ptr<GraphBell> bell)
-    : GraphCall(new (memory) StreamWords(), std::move(bell)), device_(device), bytes_(bytes), memory_(memory) {}
+CudaGraphCall::CudaGraphCall(std::unique_ptr<PinnedMemory> memory, const CudaDevice& device, size_t bytes,
+                             std::shared_ptr<GraphBell> bell)
+    : GraphCall(new (memory->data()) StreamWords(), std::move(bell)),
+      device_(device),
+      bytes_(bytes),
+      pinned_(std::move(memory)),
+      memory_(pinned_->data()) {}
 
 Status CudaGraphCall::ToStatus(cuda::Result result, const char* function) const {
   Status status = device_.driver().ToStatus(result, function);
@@ -48,20 +52,10 @@ size_t CudaGraphCall::PinnedBytes(size_t bytes) {
 
 Status CudaGraphCall::Open(const CudaDevice& device, size_t bytes, std::shared_ptr<GraphBell> bell,
                            std::unique_ptr<CudaGraphCall>* call) {
-  const cuda::Driver& driver = device.driver();
-  const cuda::ScopedContext scope(driver, device.context());
-  ANNULUS_RETURN_IF_ERROR(scope.status());
-  void* memory = nullptr;
-  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->MemHostAlloc(&memory, PinnedBytes(bytes), kFlags), "cuMemHostAlloc"));
-  call->reset(new CudaGraphCall(device, bytes, static_cast<std::byte*>(memory), std::move(bell)));
+  auto memory = std::make_unique<PinnedMemory>(device);
+  ANNULUS_RETURN_IF_ERROR(memory->Open(PinnedBytes(bytes)));
+  call->reset(new CudaGraphCall(std::move(memory), device, bytes, std::move(bell)));
   return Status();
-}
-
-CudaGraphCall::~CudaGraphCall() {
-  const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
-  // The context is gone, and with it all that was in it.
-  if (scope.status().ok()) driver->MemFreeHost(memory_);
 }
 
 std::byte* CudaGraphCall::staging() const { return memory_ + kWordsBytes; }

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/pinned/pinned_memory.h"
 #include "collectives/reduce/graph_call.h"
 
 namespace annulus {
@@ -20,7 +21,7 @@ class CudaGraphCall final : public GraphCall {
   static Status Open(const CudaDevice& device, size_t bytes, std::shared_ptr<GraphBell> bell,
                      std::unique_ptr<CudaGraphCall>* call);
   // No graph may have it.
-  ~CudaGraphCall();
+  ~CudaGraphCall() = default;
 
   // Whether the GPU and its driver can do this. Errors: kUnsupported: why not.
   static Status Check(const CudaDevice& device);
@@ -47,7 +48,8 @@ class CudaGraphCall final : public GraphCall {
   bool IsOpenForGood() const override;
 
  private:
-  CudaGraphCall(const CudaDevice& device, size_t bytes, std::byte* memory, std::shared_ptr<GraphBell> bell);
+  CudaGraphCall(std::unique_ptr<PinnedMemory> memory, const CudaDevice& device, size_t bytes,
+                std::shared_ptr<GraphBell> bell);
   // Has the graph tell of its end.
   Status Hold(cuda::Graph graph);
   Status RecordAll(cuda::Stream user);
@@ -60,7 +62,8 @@ class CudaGraphCall final : public GraphCall {
 
   const CudaDevice& device_;
   const size_t bytes_;
-  std::byte* const memory_;  // Pinned: the words, then staging memory.
+  const std::unique_ptr<PinnedMemory> pinned_;
+  std::byte* const memory_;  // Of it: the words, then staging memory.
   bool is_held_ = false;     // A graph has it, or had.
   std::vector<StreamCopy> inputs_;
   std::vector<StreamCopy> outputs_;

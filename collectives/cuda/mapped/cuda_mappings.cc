@@ -77,7 +77,7 @@ Status CudaMappings::Open(Mapping* mapping, const FileLetter* letter) {
 void CudaMappings::Close(Mapping* mapping) {
   if (mapping->range != nullptr) return mapping->range.reset();
   const cuda::Driver& driver = mapping->device->driver();
-  const cuda::ScopedContext scope(driver, mapping->device->context());
+  const DeviceScope scope(*mapping->device);
   if (scope.status().ok()) driver->IpcCloseMemHandle(cuda::ToDevice(mapping->begin));
 }
 

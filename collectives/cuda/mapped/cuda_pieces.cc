@@ -16,7 +16,7 @@ bool IsSame(const CudaPieces::Piece& a, const CudaPieces::Piece& b) {
 // Nothing is to be done about an error: the context is gone, and all that was in it.
 CudaPieces::Run::~Run() {
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
+  const DeviceScope scope(device_);
   if (!scope.status().ok()) return;
   for (const Piece& piece : pieces_) driver->MemRelease(piece.handle);
 }

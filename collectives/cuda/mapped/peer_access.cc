@@ -79,6 +79,11 @@ void PeerAccess::Refuse(const CudaDevice& device, const cuda::Uuid& of, const St
                         " cannot reach the memory of a GPU that its process does not see: " + why.message()};
 }
 
+void PeerAccess::Forget(const cuda::Uuid& of) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(pairs_, [&](const Pair& pair) { return IsSame(pair.of, of) || IsSame(pair.device->uuid(), of); });
+}
+
 std::string PeerAccess::WhyNot() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = std::ranges::find_if(pairs_, [](const Pair& pair) { return !pair.reached.ok(); });

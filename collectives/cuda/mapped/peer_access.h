@@ -30,6 +30,8 @@ class PeerAccess {
   Status Enable(const CudaDevice& device, const CudaDevice& of);
   // Memory of that GPU could not be mapped for `device`. If this process does not see it, that is tried again later.
   void Refuse(const CudaDevice& device, const cuda::Uuid& of, const Status& why);
+  // The context of that GPU is a new one: nobody was let in yet.
+  void Forget(const cuda::Uuid& of);
   // Which GPU cannot reach which, of the first two of which that was found; "": none was.
   std::string WhyNot() const;
 

@@ -6,7 +6,7 @@ namespace annulus {
 VirtualRange::~VirtualRange() {
   if (begin_ == 0) return;
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
+  const DeviceScope scope(device_);
   if (!scope.status().ok()) return;
   cuda::DevicePointer next = begin_;
   for (const size_t bytes : pieces_) {

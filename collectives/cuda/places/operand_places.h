@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collectives/cuda/pinned_slots.h"
+#include "collectives/cuda/pinned/pinned_slots.h"
 #include "collectives/reduce/reducer.h"
 #include "cuda_kernels/driver/driver.h"
 

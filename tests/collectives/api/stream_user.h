@@ -73,6 +73,14 @@ class StreamUser {
   const cuda::Driver& driver() const { return *driver_; }
   cuda::FakeControl* fake() const { return fake_; }
 
+  // All that it has is gone: the GPU was reset.
+  void Forget() {
+    streams_.clear();
+    memories_.clear();
+    pinned_.clear();
+    word_ = &no_word_;
+  }
+
   // Where the stand-in makes mistakes, one of them may touch memory that is not there. CUDA then refuses all that comes
   // after it in the context, and that is no failure of the test.
   void MayLoseItsContext() { may_lose_context_ = true; }
@@ -138,6 +146,7 @@ class StreamUser {
   std::vector<std::byte*> pinned_;
   bool may_lose_context_ = false;
   bool has_lost_context_ = false;
+  uint32_t no_word_ = 0;
   uint32_t* word_ = nullptr;
   uint32_t held_ = 0;
 };

@@ -277,6 +277,8 @@ TEST_F(CudaDomainTest, EveryFailureOfTheDriverIsAStatusAndLeavesNothingBehind) {
     const auto device = NewPlace(Kind::kDevice, Values(2));
     const auto other = NewPlace(Kind::kDevice, Values(3));
     fake_->Fail(function, cuda::Result::kOutOfMemory, 0);
+    if (function == std::string("cuMemHostAlloc"))
+      fake_->Fail("cuMemHostRegister", cuda::Result::kNotSupported, cuda::FakeControl::kEveryCall);
     Status status;
     for (const SliceOp& op : {Copy(*slot, *other), Sum(*slot, *device, *device)}) {
       Ticket ticket = DomainQueue::kCompleted;

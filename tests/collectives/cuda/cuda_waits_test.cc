@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "collectives/cuda/cuda_domain.h"
 #include "collectives/cuda/cuda_queue.h"
-#include "collectives/cuda/pinned_slots.h"
+#include "collectives/cuda/pinned/pinned_slots.h"
 #include "tests/collectives/cuda/cuda_fixture.h"
 #include "tests/cuda/mapped_memory.h"
 
@@ -100,6 +100,7 @@ TEST_F(CudaWaitsTest, TheFirstOperationFindsWhatItNeeds) {
 
 // All ranks learn of it then; a refusal would leave the others waiting.
 TEST_F(CudaWaitsTest, WhatItLacksTheFirstOperationTells) {
+  fake_->Fail("cuMemHostRegister", cuda::Result::kNotSupported, cuda::FakeControl::kEveryCall);
   fake_->Fail("cuMemHostAlloc", cuda::Result::kOutOfMemory, 0);
   Prepare();
   Ticket ticket = DomainQueue::kCompleted;
@@ -108,6 +109,7 @@ TEST_F(CudaWaitsTest, WhatItLacksTheFirstOperationTells) {
 
 // So that calls that need no work of the GPU do not end a later one.
 TEST_F(CudaWaitsTest, WhatNobodyWasToldOfIsTriedAgain) {
+  fake_->Fail("cuMemHostRegister", cuda::Result::kNotSupported, cuda::FakeControl::kEveryCall);
   fake_->Fail("cuMemHostAlloc", cuda::Result::kOutOfMemory, 0);
   Prepare();
   Prepare();

@@ -236,6 +236,7 @@ TEST(CudaGraphFaultsTest, ACallThatTheDriverRefusesBlocksNoLaunch) {
           "cuLaunchHostFunc", "cuStreamWaitValue64", "cuStreamWriteValue32"}) {
       UserGraph graph(stream, [&] {
         const bool is_pinned = std::string(function) == "cuMemHostAlloc";
+        if (is_pinned) user.fake()->Fail("cuMemHostRegister", cuda::Result::kNotSupported, 0);
         user.fake()->Fail(function, is_pinned ? cuda::Result::kOutOfMemory : cuda::Result::kNotSupported, 0);
         // Of a size that no place has yet.
         const size_t count = is_pinned ? 100'000 : kBytes;

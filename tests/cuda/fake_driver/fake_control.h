@@ -71,6 +71,7 @@ struct FakeCounts {
   int64_t copies = 0;
   int64_t crossings = 0;  // Copies, and slices of launches, with an operand in host memory.
   int64_t questions = 0;  // Calls that tell of a pointer.
+  int64_t numbers = 0;    // Calls that tell the number of a context.
   int64_t exports = 0;    // Descriptors of memory that were given out.
   int64_t imports = 0;    // Descriptors of memory that were taken.
   int64_t peers = 0;      // Calls that let a device into the memory of another.
@@ -103,6 +104,9 @@ class FakeControl {
   virtual void Make(Mistake mistake) = 0;
   // While it holds, no work begins.
   virtual void Hold(bool holds) = 0;
+  // Destroys the primary context of a device and all that is in it, as cudaDeviceReset. The next Allocate there makes
+  // one with the same handle and another number, as cudaMalloc.
+  virtual void ResetDevice(int device) = 0;
   // From now on, or no longer, a graph is captured from the stream, in relaxed mode. It is thrown away.
   virtual void Capture(Stream stream, bool captures) = 0;
   // Waits for all work, and lets no call in meanwhile: as a function that is loaded by its first launch.
@@ -110,7 +114,8 @@ class FakeControl {
   virtual bool IsLocked() = 0;
   // Threads whose calls wait to be let in.
   virtual int LockedOut() = 0;
-  // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not.
+  // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not; with kEveryCall always.
+  static constexpr int kEveryCall = -1;
   virtual void Fail(const std::string& function, Result result, int calls) = 0;
 
   // What a flush of what network cards have written does, besides being counted; null: nothing.

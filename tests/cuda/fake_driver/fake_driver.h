@@ -3,8 +3,6 @@
 // Threads: any; one lock guards each call, as a driver's context lock does.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -13,11 +11,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cuda_kernels/kernel_names.h"
+#include "tests/cuda/fake_driver/fake_contexts.h"
 #include "tests/cuda/fake_driver/fake_gpu.h"
 
 namespace annulus::cuda {
@@ -48,11 +47,6 @@ int ToNumber(Handle handle) {
   return static_cast<int>(reinterpret_cast<intptr_t>(handle));
 }
 
-struct FakeKernel {
-  std::string name;
-  bool is_loaded = false;
-};
-
 class FakeDriver final : public FakeControl {
  public:
   // A program that does not know of the stand-in has one device, or those of CUDA_VISIBLE_DEVICES, a list of numbers
@@ -73,8 +67,8 @@ class FakeDriver final : public FakeControl {
     gpu_ = std::make_unique<FakeGpu>(options);
     counts_ = FakeCounts();
     failures_.clear();
-    kernels_.clear();
-    host_blocks_.clear();
+    primary_ = std::make_unique<FakeContexts>();
+    allocated_.clear();
     contexts_ = 0;
     flush_ = nullptr;
   }
@@ -99,6 +93,10 @@ class FakeDriver final : public FakeControl {
                                                                        : Result::kInvalidValue;
     });
   }
+  void ResetDevice(int device) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    LoseContext(device);
+  }
   void WaitLocked() override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     is_locked_ = true;
@@ -112,6 +110,8 @@ class FakeDriver final : public FakeControl {
     failures_[function] = {result, calls};
   }
   std::byte* Allocate(int device, size_t bytes) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    primary_->Begin(device);
     return gpu_->WithMemory([=](FakeMemory* memory) { return memory->Allocate(device, bytes); });
   }
   void Free(std::byte* memory) override {
@@ -135,6 +135,7 @@ class FakeDriver final : public FakeControl {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     FakeCounts counts = counts_;
     counts.contexts = contexts_;
+    counts.libraries = primary_->libraries();
     gpu_->AddCounts(&counts);
     return counts;
   }
@@ -150,18 +151,21 @@ class FakeDriver final : public FakeControl {
       return Result::kNotPermitted;
     }
     const auto failure = failures_.find(function);
+    if (failure != failures_.end() && failure->second.calls == kEveryCall) return failure->second.result;
     if (failure != failures_.end() && failure->second.calls-- == 0) {
       const Result result = failure->second.result;
       failures_.erase(failure);
       return result;
     }
     if (needs_context && ContextsOfThread().empty()) return Result::kInvalidContext;
+    if (needs_context && !primary_->IsThere(Device())) return Result::kContextIsDestroyed;
     return body();
   }
 
   const FakeOptions& options() const { return options_; }
   FakeGpu& gpu() { return *gpu_; }
   FakeCounts& counts() { return counts_; }
+  FakeContexts& primary() { return *primary_; }
   static int Device() { return ToNumber(ContextsOfThread().back()) - 1; }
 
   // A device's handle is not its number.
@@ -172,12 +176,26 @@ class FakeDriver final : public FakeControl {
   Result Retain(Context* context, int device) {
     if (!IsHandle(device)) return Result::kInvalidValue;
     ++contexts_;
+    primary_->Begin(OrdinalOf(device));
     *context = ToHandle<Context>(device - kFirstHandle + 1);
     return Result::kSuccess;
   }
   Result Release(int device) {
     if (!IsHandle(device)) return Result::kInvalidValue;
     return contexts_-- > 0 ? Result::kSuccess : Result::kInvalidContext;
+  }
+  // Whoever has retained it still has.
+  Result ResetContext(int device) {
+    if (!IsHandle(device)) return Result::kInvalidDevice;
+    LoseContext(OrdinalOf(device));
+    return Result::kSuccess;
+  }
+  Result TellId(Context context, unsigned long long* id) {
+    const int device = context != nullptr ? ToNumber(context) - 1 : ContextsOfThread().empty() ? -1 : Device();
+    if (device < 0) return Result::kInvalidContext;
+    ++counts_.numbers;
+    *id = primary_->IdOf(device);
+    return *id != 0 ? Result::kSuccess : Result::kContextIsDestroyed;
   }
 
   Result Attributes(unsigned count, const PointerAttribute* attributes, void** values, const std::byte* pointer) {
@@ -218,24 +236,23 @@ class FakeDriver final : public FakeControl {
       if (bytes > options_.most_pinned - std::min(options_.most_pinned, all->pinned_bytes())) {
         return Result::kOutOfMemory;
       }
-      return all->Pin(memory, bytes);
+      return all->Pin(Device(), memory, bytes);
     });
   }
   Result Unpin(std::byte* memory) {
     if (gpu_->mistake() == Mistake::kNoPin) return Result::kSuccess;
     const MemoryRange range = gpu_->WithMemory([=](FakeMemory* all) { return all->PinnedAt(memory); });
-    if (range.bytes == 0) return Result::kInvalidValue;
+    if (range.bytes == 0) return Unknown(memory, "unpinned");
     gpu_->MustBeIdle(range, "pinned memory is given back");
     gpu_->WithMemory([=](FakeMemory* all) { all->Unpin(memory); });
     return Result::kSuccess;
   }
   Result AllocateHost(void** memory, size_t bytes) {
     ++counts_.pins;
-    host_blocks_.push_back(std::make_unique<HostBlock>());
-    *memory = host_blocks_.back()->Map(bytes);
+    *memory = primary_->MapHost(Device(), bytes);
     const Result result =
-        gpu_->WithMemory([=](FakeMemory* all) { return all->Pin(static_cast<std::byte*>(*memory), bytes); });
-    if (result != Result::kSuccess) host_blocks_.pop_back();
+        gpu_->WithMemory([=](FakeMemory* all) { return all->Pin(Device(), static_cast<std::byte*>(*memory), bytes); });
+    if (result != Result::kSuccess) primary_->UnmapHost(*memory);
     return result;
   }
   Result FreeHost(void* memory) {
@@ -243,14 +260,13 @@ class FakeDriver final : public FakeControl {
     const MemoryRange range = gpu_->WithMemory([=](FakeMemory* all) { return all->PinnedAt(bytes); });
     gpu_->MustBeIdle(range, "pinned memory is freed");
     gpu_->WithMemory([=](FakeMemory* all) { all->Unpin(bytes); });
-    const auto erased = std::erase_if(host_blocks_, [=](const auto& block) { return block->memory() == memory; });
-    return erased == 1 ? Result::kSuccess : Result::kInvalidValue;
+    return primary_->UnmapHost(memory) ? Result::kSuccess : Unknown(bytes, "freed");
   }
   Result FreeDevice(std::byte* memory) {
     MustBeIdle(memory, "device memory is freed");
     const bool freed = gpu_->WithMemory([=](FakeMemory* all) { return all->Free(memory); });
-    if (freed) --counts_.allocations;
-    return freed ? Result::kSuccess : Result::kInvalidValue;
+    counts_.allocations -= static_cast<int64_t>(allocated_.erase(memory));
+    return freed ? Result::kSuccess : Unknown(memory, "freed");
   }
 
   Result ExportMemory(const std::byte* memory, IpcMemHandle* handle) {
@@ -273,30 +289,30 @@ class FakeDriver final : public FakeControl {
   }
   Result CloseMemory(std::byte* memory) {
     MustBeIdle(memory, "a mapping is closed");
-    --counts_.mappings;
-    return gpu_->WithMemory([=](FakeMemory* all) { return all->Free(memory); }) ? Result::kSuccess
-                                                                                : Result::kInvalidValue;
+    const bool is_there = gpu_->WithMemory([=](FakeMemory* all) { return all->Free(memory); });
+    counts_.mappings -= is_there ? 1 : 0;
+    return is_there ? Result::kSuccess : Unknown(memory, "closed");
   }
 
-  FakeKernel* FindKernel(const std::string& name) {
-    for (int type = 0; type < kNumDataTypes; ++type) {
-      for (int op = 0; op < kNumReduceOps; ++op) {
-        if (!HasKernel(static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
-        if (KernelName(static_cast<DataType>(type), static_cast<ReduceOp>(op)) == name) {
-          FakeKernel* const kernel = &kernels_[name];
-          kernel->name = name;
-          return kernel;
-        }
-      }
-    }
-    return nullptr;
+  Result AllocateDevice(std::byte** memory, size_t bytes) {
+    *memory = Allocate(Device(), bytes);
+    allocated_.insert(*memory);
+    ++counts_.allocations;
+    return Result::kSuccess;
+  }
+  Result UnloadLibrary(int library) {
+    if (primary_->DropLibrary(library)) return Result::kSuccess;
+    gpu_->AddViolation("a library of a context that was reset is unloaded");
+    return Result::kInvalidHandle;
   }
   Result LoadFunction(FakeKernel* kernel) {
+    if (primary_->IsLost(*kernel)) return Lost();
     if (gpu_->mistake() != Mistake::kNoPreload) kernel->is_loaded = true;
     return Result::kSuccess;
   }
   Result Launch(FakeKernel* kernel, unsigned blocks, unsigned slices, unsigned threads, int stream, void** parameters) {
     if (blocks == 0 || slices == 0 || slices > kMaxSlices || threads == 0) return Result::kInvalidValue;
+    if (primary_->IsLost(*kernel)) return Lost();
     if (!kernel->is_loaded) {  // With the lock held, as a driver that loads lazily.
       ++counts_.lazy_loads;
       gpu_->WaitForAll();
@@ -312,22 +328,26 @@ class FakeDriver final : public FakeControl {
     Result result;
     int calls;
   };
-  class HostBlock {
-   public:
-    ~HostBlock() { munmap(memory_, bytes_); }
-    void* Map(size_t bytes) {
-      bytes_ = bytes;
-      // Forked children have the same.
-      memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-      return memory_;
-    }
-    void* memory() const { return memory_; }
 
-   private:
-    void* memory_ = nullptr;
-    size_t bytes_ = 0;
-  };
-
+  Result Lost() {
+    gpu_->AddViolation("a function of a context that was reset is used");
+    return Result::kInvalidHandle;
+  }
+  // The result for memory that is not there. What a reset has taken must not be given back again.
+  Result Unknown(const std::byte* memory, const std::string& what) {
+    if (gpu_->WithMemory([=](FakeMemory* all) { return all->IsLost(memory); }))
+      gpu_->AddViolation("memory that a reset has freed is " + what);
+    return Result::kInvalidValue;
+  }
+  void LoseContext(int device) {
+    const int64_t mappings = gpu_->Lose(device);
+    counts_.mappings -= mappings;
+    primary_->Reset(device);
+    const auto is_lost = [this](const std::byte* memory) {
+      return gpu_->WithMemory([=](FakeMemory* all) { return all->IsLost(memory); });
+    };
+    counts_.allocations -= static_cast<int64_t>(std::erase_if(allocated_, is_lost));
+  }
   uint64_t IdOf(const std::byte* memory) const {
     return gpu_->WithMemory([=](FakeMemory* all) { return all->IdOf(memory); });
   }
@@ -347,9 +367,9 @@ class FakeDriver final : public FakeControl {
   std::unique_ptr<FakeGpu> gpu_;
   FakeCounts counts_;
   std::map<std::string, Failure> failures_;
-  std::map<std::string, FakeKernel> kernels_;
-  std::vector<std::unique_ptr<HostBlock>> host_blocks_;
-  int contexts_ = 0;
+  std::unique_ptr<FakeContexts> primary_;
+  std::set<const std::byte*> allocated_;  // By the driver's functions.
+  int contexts_ = 0;                      // Times that they were retained.
   std::function<void()> flush_;
   std::atomic<bool> is_locked_{false};
   std::atomic<int> locked_out_{0};

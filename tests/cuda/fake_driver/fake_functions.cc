@@ -84,16 +84,24 @@ struct Functions : GraphFunctions, VirtualFunctions {
   }
   static Result CtxPushCurrent(Context context) {
     return Without("cuCtxPushCurrent", [&] {
+      if (context != nullptr && !Fake().primary().IsThere(ToNumber(context) - 1)) return Result::kContextIsDestroyed;
       if (Fake().gpu().mistake() != Mistake::kNoPush) ContextsOfThread().push_back(context);
       return Result::kSuccess;
     });
   }
   static Result CtxPopCurrent(Context* context) {
-    return WithContext("cuCtxPopCurrent", [&] {
+    return Without("cuCtxPopCurrent", [&] {
+      if (ContextsOfThread().empty()) return Result::kInvalidContext;
       *context = ContextsOfThread().back();
       ContextsOfThread().pop_back();
       return Result::kSuccess;
     });
+  }
+  static Result CtxGetId(Context context, unsigned long long* id) {
+    return Without("cuCtxGetId", [&] { return Fake().TellId(context, id); });
+  }
+  static Result DevicePrimaryCtxReset(Device device) {
+    return Without("cuDevicePrimaryCtxReset", [&] { return Fake().ResetContext(device); });
   }
   static Result CtxGetDevice(Device* device) {
     return WithContext("cuCtxGetDevice", [&] {
@@ -120,9 +128,10 @@ struct Functions : GraphFunctions, VirtualFunctions {
 
   static Result MemAlloc(DevicePointer* memory, size_t bytes) {
     return OutsideGraphs("cuMemAlloc", [&] {
-      ++Fake().counts().allocations;
-      *memory = ToDevice(Fake().Allocate(FakeDriver::Device(), bytes));
-      return Result::kSuccess;
+      std::byte* allocated = nullptr;
+      const Result result = Fake().AllocateDevice(&allocated, bytes);
+      *memory = ToDevice(allocated);
+      return result;
     });
   }
   static Result MemFree(DevicePointer memory) {
@@ -224,7 +233,7 @@ struct Functions : GraphFunctions, VirtualFunctions {
     return Without("cuStreamGetCtx", [&] {
       const int device = Fake().gpu().WithStreams([=](FakeStreams* all) { return all->DeviceOf(ToNumber(stream)); });
       *context = ToHandle<Context>(device + 1);
-      return device >= 0 ? Result::kSuccess : Result::kInvalidValue;
+      return device >= 0 ? Result::kSuccess : Fake().gpu().Unknown(ToNumber(stream));
     });
   }
   static Result StreamWaitEvent(Stream stream, Event event, unsigned) {
@@ -232,16 +241,13 @@ struct Functions : GraphFunctions, VirtualFunctions {
   }
   static Result EventCreate(Event* event, unsigned) {
     return WithContext("cuEventCreate", [&] {
-      *event = ToHandle<Event>(Fake().gpu().WithStreams([](FakeStreams* all) { return all->NewEvent(); }));
+      *event = ToHandle<Event>(
+          Fake().gpu().WithStreams([](FakeStreams* all) { return all->NewEvent(FakeDriver::Device()); }));
       return Result::kSuccess;
     });
   }
   static Result EventDestroy(Event event) {
-    return WithContext("cuEventDestroy", [&] {
-      const bool is_gone =
-          Fake().gpu().WithStreams([=](FakeStreams* all) { return all->DestroyEvent(ToNumber(event)); });
-      return is_gone ? Result::kSuccess : Result::kInvalidValue;
-    });
+    return WithContext("cuEventDestroy", [&] { return Fake().gpu().DestroyEvent(ToNumber(event)); });
   }
   static Result EventRecord(Event event, Stream stream) {
     return WithContext("cuEventRecord", [&] { return Fake().gpu().RecordEvent(ToNumber(event), OfStream(stream)); });
@@ -272,25 +278,23 @@ struct Functions : GraphFunctions, VirtualFunctions {
                                 unsigned) {
     return WithContext("cuLibraryLoadData", [&] {
       if (!Fake().options().loads_kernels) return Result::kNotFound;
-      *library = ToHandle<Library>(++Fake().counts().libraries);
+      *library = ToHandle<Library>(Fake().primary().NewLibrary(FakeDriver::Device()));
       return Result::kSuccess;
     });
   }
-  static Result LibraryUnload(Library) {
-    return WithContext("cuLibraryUnload", [&] {
-      --Fake().counts().libraries;
-      return Result::kSuccess;
-    });
+  static Result LibraryUnload(Library library) {
+    return WithContext("cuLibraryUnload", [&] { return Fake().UnloadLibrary(ToNumber(library)); });
   }
   static Result LibraryGetKernel(Kernel* kernel, Library, const char* name) {
     return Without("cuLibraryGetKernel", [&] {
-      *kernel = reinterpret_cast<Kernel>(Fake().FindKernel(name));
+      *kernel = reinterpret_cast<Kernel>(Fake().primary().FindKernel(name));
       return *kernel != nullptr ? Result::kSuccess : Result::kNotFound;
     });
   }
   static Result KernelGetFunction(Function* function, Kernel kernel) {
     return WithContext("cuKernelGetFunction", [&] {
-      *function = reinterpret_cast<Function>(kernel);
+      *function = reinterpret_cast<Function>(
+          Fake().primary().FunctionOf(*reinterpret_cast<const FakeKernel*>(kernel), FakeDriver::Device()));
       return Result::kSuccess;
     });
   }

@@ -77,6 +77,7 @@ Result FakeGpu::Query(int stream) {
     graphs_.Invalidate(stream);
     return Result::kStreamCaptureUnsupported;
   }
+  if (streams_.IsLost(stream)) return MissingStream(stream);
   if (error_ != Result::kSuccess) return error_;
   return HasWork(stream) ? Result::kNotReady : Result::kSuccess;
 }
@@ -88,15 +89,16 @@ Result FakeGpu::Synchronize(int stream) {
     graphs_.Invalidate(stream);
     return Result::kStreamCaptureUnsupported;
   }
+  if (streams_.IsLost(stream)) return MissingStream(stream);
   ++counts_.waiting;
   changed_.wait(lock, [=, this] { return !HasWork(stream); });
   --counts_.waiting;
-  return error_;
+  return streams_.IsLost(stream) ? Result::kContextIsDestroyed : error_;
 }
 
 Result FakeGpu::DestroyStream(int stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return streams_.Destroy(stream) ? error_ : Result::kInvalidValue;
+  return streams_.Destroy(stream) ? error_ : MissingStream(stream);
 }
 
 void FakeGpu::WaitForAll() {
@@ -141,7 +143,7 @@ void FakeGpu::Poison(const Work& work) {
 
 Result FakeGpu::Submit(Work work) {
   if (error_ != Result::kSuccess) return error_;
-  if (!streams_.Has(work.stream)) return Result::kInvalidValue;
+  if (!streams_.Has(work.stream)) return MissingStream(work.stream);
   if (graphs_.IsCaptured(work.stream)) return graphs_.Add(std::move(work));
   work.after = streams_.ClockOf(work.stream);
   work.number = streams_.Add(work.stream);

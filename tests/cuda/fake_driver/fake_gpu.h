@@ -44,6 +44,12 @@ class FakeGpu {
   Result Query(int stream);
   Result Synchronize(int stream);
   Result DestroyStream(int stream);
+  // The result of a use of a stream that is not there.
+  Result Unknown(int stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return MissingStream(stream);
+  }
+  Result DestroyEvent(int event);
   Result Copy(int stream, std::byte* to, const std::byte* from, size_t bytes);
   Result Set(int stream, std::byte* memory, int value, size_t bytes);
   Result WriteWord(int stream, uint32_t* word, uint32_t value);
@@ -63,6 +69,10 @@ class FakeGpu {
     changed_.notify_all();
     return use(&graphs_, &streams_);
   }
+  // The context of a device is gone: its streams, events and memory, and the work under way, which is never done. An
+  // error of the device goes too.
+  // Returns how many mappings of other processes' memory it had.
+  int64_t Lose(int device);
   // Until no stream has work.
   void WaitForAll();
   // Until the stream takes more work. Others go on meanwhile, as if each rank had a driver of its own.
@@ -93,6 +103,9 @@ class FakeGpu {
   void CallDestructors(std::unique_lock<std::mutex>* lock);
   // From here on with the lock held.
   Result Submit(Work work);
+  // The result of a use of a stream or event that is not there. A use after its context was reset is a violation.
+  Result Missing(bool is_lost);
+  Result MissingStream(int stream) { return Missing(streams_.IsLost(stream)); }
   void Poison(const Work& work);
   bool NeedOrder(const Work& a, const Work& b) const;
   bool HasWork(int stream);

@@ -32,7 +32,8 @@ Result FakeGpu::WaitBits(int stream, const uint64_t* word, uint64_t value) {
 
 Result FakeGpu::RecordEvent(int event, int stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!streams_.HasEvent(event) || !streams_.Has(stream)) return Result::kInvalidValue;
+  if (!streams_.HasEvent(event)) return Missing(streams_.IsLostEvent(event));
+  if (!streams_.Has(stream)) return MissingStream(stream);
   graphs_.ForgetRecord(event);
   graphs_.IsCaptured(stream) ? graphs_.Record(event, stream) : streams_.Record(event, stream);
   return Result::kSuccess;
@@ -40,11 +41,32 @@ Result FakeGpu::RecordEvent(int event, int stream) {
 
 Result FakeGpu::WaitEvent(int stream, int event) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!streams_.Has(stream) || !streams_.HasEvent(event)) return Result::kInvalidValue;
+  if (!streams_.HasEvent(event)) return Missing(streams_.IsLostEvent(event));
+  if (!streams_.Has(stream)) return MissingStream(stream);
   Result result = Result::kSuccess;
   if (graphs_.Wait(stream, event, &result)) return result;
   if (mistake_ != Mistake::kNoEvent) streams_.Wait(stream, event);
   return error_;
+}
+
+Result FakeGpu::DestroyEvent(int event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return streams_.DestroyEvent(event) ? Result::kSuccess : Missing(streams_.IsLostEvent(event));
+}
+
+Result FakeGpu::Missing(bool is_lost) {
+  if (!is_lost) return Result::kInvalidValue;
+  Record("a stream or event of a context that was reset is used");
+  return Result::kInvalidHandle;
+}
+
+int64_t FakeGpu::Lose(int device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(pending_, [=, this](const Work& work) { return streams_.DeviceOf(work.stream) == device; });
+  streams_.Lose(device);
+  error_ = Result::kSuccess;
+  changed_.notify_all();
+  return memory_.Lose(device);
 }
 
 Result FakeGpu::CallHost(int stream, std::function<void()> function) {

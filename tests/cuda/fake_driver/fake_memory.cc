@@ -25,6 +25,7 @@ MemoryRange PagesOf(const std::byte* memory, size_t bytes) {
 std::byte* FakeMemory::Allocate(int device, size_t bytes) {
   std::byte* const memory = memory_.Allocate(bytes);
   allocations_[memory] = {device, bytes, ++last_id_};
+  lost_.erase(memory);
   // As memory that others had before.
   std::memset(memory_.Translate(memory, bytes), 0xa5, bytes);
   return memory;
@@ -57,6 +58,7 @@ Result FakeMemory::Import(int device, const IpcMemHandle& handle, std::byte** me
   *memory = memory_.Adopt(file, numbers[0]);
   if (*memory == nullptr) return Result::kInvalidContext;
   allocations_[*memory] = {device, numbers[0], ++last_id_, true, true};
+  lost_.erase(*memory);
   // As if the program had asked for it.
   const int owner = peers_.InProcess(on_machine);
   if (owner >= 0 && owner != device) peers_.Enable(device, owner);
@@ -105,22 +107,40 @@ MemoryRange FakeMemory::AllocationAt(const std::byte* memory) const {
   return found == allocations_.end() ? MemoryRange() : MemoryRange{memory, found->second.bytes};
 }
 
-Result FakeMemory::Pin(const std::byte* memory, size_t bytes) {
-  for (const auto& [begin, size] : pinned_) {
-    if (PagesOf(begin, size).Overlaps(PagesOf(memory, bytes))) return Result::kHostMemoryAlreadyRegistered;
+Result FakeMemory::Pin(int device, const std::byte* memory, size_t bytes) {
+  for (const auto& [begin, pinned] : pinned_) {
+    if (PagesOf(begin, pinned.bytes).Overlaps(PagesOf(memory, bytes))) return Result::kHostMemoryAlreadyRegistered;
   }
-  pinned_[memory] = bytes;
+  pinned_[memory] = {bytes, device};
+  lost_.erase(memory);
   return Result::kSuccess;
+}
+
+int64_t FakeMemory::Lose(int device) {
+  int64_t imports = 0;
+  for (auto each = allocations_.begin(); each != allocations_.end();) {
+    const std::byte* const memory = (each++)->first;
+    if (allocations_[memory].device != device) continue;
+    imports += allocations_[memory].is_import ? 1 : 0;
+    Free(memory);
+    lost_.insert(memory);
+  }
+  for (const auto& [begin, pinned] : pinned_) {
+    if (pinned.device == device) lost_.insert(begin);
+  }
+  std::erase_if(pinned_, [=](const auto& each) { return each.second.device == device; });
+  peers_.Forget(device);
+  return imports;
 }
 
 MemoryRange FakeMemory::PinnedAt(const std::byte* memory) const {
   const auto found = pinned_.find(memory);
-  return found == pinned_.end() ? MemoryRange() : MemoryRange{memory, found->second};
+  return found == pinned_.end() ? MemoryRange() : MemoryRange{memory, found->second.bytes};
 }
 
 MemoryRange FakeMemory::RangeAround(const std::byte* memory) const {
   const auto pinned = pinned_.upper_bound(memory);
-  if (IsPinned(memory, 1)) return {std::prev(pinned)->first, std::prev(pinned)->second};
+  if (IsPinned(memory, 1)) return {std::prev(pinned)->first, std::prev(pinned)->second.bytes};
   const auto allocation = Find(memory);
   if (allocation != allocations_.end()) return {allocation->first, allocation->second.bytes};
   return virtual_.DeviceOf(memory) < 0 ? MemoryRange() : virtual_.ReservedAt(memory);
@@ -130,12 +150,13 @@ bool FakeMemory::IsPinned(const std::byte* memory, size_t bytes) const {
   const auto after = pinned_.upper_bound(memory);
   if (after == pinned_.begin()) return false;
   const auto range = std::prev(after);
-  return memory + bytes <= range->first + range->second && memory < range->first + range->second;
+  const std::byte* const end = range->first + range->second.bytes;
+  return memory + bytes <= end && memory < end;
 }
 
 size_t FakeMemory::pinned_bytes() const {
   size_t sum = 0;
-  for (const auto& [begin, bytes] : pinned_) sum += bytes;
+  for (const auto& [begin, pinned] : pinned_) sum += pinned.bytes;
   return sum;
 }
 

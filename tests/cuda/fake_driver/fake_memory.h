@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 
 #include "cuda_kernels/driver/driver_types.h"
@@ -46,10 +47,16 @@ class FakeMemory {
   MemoryRange AllocationAt(const std::byte* memory) const;
 
   // As the driver: whole pages. kHostMemoryAlreadyRegistered when some of them are pinned already.
-  Result Pin(const std::byte* memory, size_t bytes);
+  Result Pin(int device, const std::byte* memory, size_t bytes);
   // The range that was pinned at `memory`; of no bytes when none was.
   MemoryRange PinnedAt(const std::byte* memory) const;
   void Unpin(const std::byte* memory) { pinned_.erase(memory); }
+  // What the context of a device had goes with it: its memory, what it has mapped, what was pinned in it, and who was
+  // let in.
+  // Returns how many it had mapped of other processes.
+  int64_t Lose(int device);
+  // Whether the last that was there, memory of a device or pinned memory, went so.
+  bool IsLost(const std::byte* memory) const { return lost_.contains(memory); }
   // The allocation or pinned range in which `memory` lies; of no bytes when there is none.
   MemoryRange RangeAround(const std::byte* memory) const;
   bool IsPinned(const std::byte* memory, size_t bytes) const;
@@ -77,7 +84,12 @@ class FakeMemory {
   FakeVirtual virtual_;
   std::map<const std::byte*, Allocation> allocations_;
   uint64_t last_id_ = 0;
-  std::map<const std::byte*, size_t> pinned_;  // Bytes by begin, as they were given.
+  struct Pinned {
+    size_t bytes;
+    int device;  // In whose context.
+  };
+  std::map<const std::byte*, Pinned> pinned_;  // By begin, as they were given.
+  std::set<const std::byte*> lost_;
 };
 
 }  // namespace annulus::cuda

@@ -36,6 +36,10 @@ class FakePeers {
     if (!CanAccess(device, OnMachine(peer))) return Result::kPeerAccessUnsupported;
     return enabled_.emplace(device, peer).second ? Result::kSuccess : Result::kPeerAccessAlreadyEnabled;
   }
+  // Its context is gone.
+  void Forget(int device) {
+    std::erase_if(enabled_, [=](const auto& pair) { return pair.first == device || pair.second == device; });
+  }
   bool IsEnabled(int device, int peer) const { return device == peer || enabled_.contains({device, peer}); }
 
  private:

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -40,6 +41,19 @@ class FakeStreams {
   // What comes next in `stream` comes after all that `other` has.
   void Follow(int stream, int other) { Merge(Clock(ClockOf(other)), &streams_[stream].clock); }
   bool Destroy(int stream) { return streams_.erase(stream) == 1; }
+  // Those of a device go with its context, and the events with them.
+  void Lose(int device) {
+    for (const auto& [number, stream] : streams_) {
+      if (stream.device == device && number > 0) lost_.insert(number);
+    }
+    std::erase_if(streams_, [=](const auto& each) { return each.second.device == device; });
+    std::erase_if(of_threads_, [=](const auto& each) { return each.first.second == device; });
+    for (const auto& [event, owner] : owners_) {
+      if (owner == device && events_.erase(event) == 1) lost_events_.insert(event);
+    }
+  }
+  bool IsLost(int stream) const { return lost_.contains(stream); }
+  bool IsLostEvent(int event) const { return lost_events_.contains(event); }
 
   bool Has(int stream) const { return streams_.count(stream) == 1; }
   int DeviceOf(int stream) const {
@@ -65,11 +79,15 @@ class FakeStreams {
     return own.last;
   }
 
-  int NewEvent() {
+  int NewEvent(int device) {
     events_[next_event_];
+    owners_[next_event_] = device;
     return next_event_++;
   }
-  bool DestroyEvent(int event) { return events_.erase(event) == 1; }
+  bool DestroyEvent(int event) {
+    owners_.erase(event);
+    return events_.erase(event) == 1;
+  }
   bool HasEvent(int event) const { return events_.count(event) == 1; }
   int events() const { return static_cast<int>(events_.size()); }
   void Record(int event, int stream) { events_[event] = ClockOf(stream); }
@@ -102,7 +120,10 @@ class FakeStreams {
   std::map<int, Stream> streams_;
   std::map<std::pair<std::thread::id, int>, int> of_threads_;
   std::map<int, Clock> events_;
-  int next_ = 16;  // Some first handles are the driver's own.
+  std::map<int, int> owners_;  // Devices of the events.
+  std::set<int> lost_;         // Streams,
+  std::set<int> lost_events_;  // and events, of contexts that are gone. No number comes again.
+  int next_ = 16;              // Some first handles are the driver's own.
   int next_of_thread_ = -1000;
   int next_of_node_ = -1'000'000;
   int next_event_ = 1;

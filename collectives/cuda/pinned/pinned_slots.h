@@ -33,11 +33,17 @@ class PinnedSlots {
   // Unpins what no other range shares, once nobody pins it. No work on the range may be pending.
   void Remove(const std::byte* slots, size_t bytes);
 
-  // Pins all ranges, those that come later too, unless that was done for another device; waits for a thread that does.
-  // `device` outlives them, or ForgetDevice is called before.
+  // Pins all ranges, those that come later too, unless that was done for another device, which was not reset since;
+  // waits for a thread that does. `device` outlives them, or ForgetDevice is called before.
   void PinFor(const CudaDevice& device);
   void ForgetDevice();
 
+  // Whether the device for which they were pinned, if any, is not `device` and was reset. Asks the driver of another
+  // device only, and takes no lock.
+  bool AreLostFor(const CudaDevice& device) const {
+    const CudaDevice* const pinned_for = device_.load(std::memory_order_acquire);
+    return pinned_for != nullptr && pinned_for != &device && pinned_for->IsReset();
+  }
   // Changes whenever the pinned ranges do.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   // What is pinned, in ascending order.
@@ -57,17 +63,19 @@ class PinnedSlots {
 
   // The last ones that begin at `memory` or before.
   AllPages::iterator Before(const std::byte* memory);
+  // The pins went with the context of their device. With mutex_ held.
+  void Unlearn();
   // With mutex_ held, which they give back while the driver works.
   void Pin(const std::byte* begin, Pages* pages);
   void Unpin(const std::byte* begin, Pages* pages);
 
-  mutable std::mutex mutex_;         // Not held while the driver is called.
-  std::condition_variable changed_;  // Some pages are kChanging no more, or pins_all_ has ended.
-  const CudaDevice* device_ = nullptr;
-  bool pins_all_ = false;          // A thread is in PinFor.
-  std::string not_pinned_;         // Set once.
-  AllPages pages_;                 // Disjoint.
-  std::multiset<Range> left_out_;  // Whole pages of ranges that Add has left out.
+  mutable std::mutex mutex_;                         // Not held while the driver is called.
+  std::condition_variable changed_;                  // Some pages are kChanging no more, or pins_all_ has ended.
+  std::atomic<const CudaDevice*> device_ = nullptr;  // Changed with mutex_ held.
+  bool pins_all_ = false;                            // A thread is in PinFor.
+  std::string not_pinned_;                           // Set once.
+  AllPages pages_;                                   // Disjoint.
+  std::multiset<Range> left_out_;                    // Whole pages of ranges that Add has left out.
   std::atomic<uint64_t> version_{1};
 };
 

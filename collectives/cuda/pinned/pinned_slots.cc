@@ -1,4 +1,4 @@
-#include "collectives/cuda/pinned_slots.h"
+#include "collectives/cuda/pinned/pinned_slots.h"
 
 #include <iterator>
 
@@ -84,13 +84,13 @@ void PinnedSlots::Remove(const std::byte* slots, size_t bytes) {
 }
 
 void PinnedSlots::Pin(const std::byte* begin, Pages* pages) {
-  const CudaDevice& device = *device_;
+  const CudaDevice& device = *device_.load();
   const size_t bytes = pages->bytes;
   const cuda::Driver& driver = device.driver();
   Status status;
   {
     Change change(this, pages);
-    const cuda::ScopedContext scope(driver, device.context());
+    const DeviceScope scope(device);
     status = scope.status();
     if (status.ok()) {
       const cuda::Result result = driver->MemHostRegister(const_cast<std::byte*>(begin), bytes,
@@ -99,23 +99,28 @@ void PinnedSlots::Pin(const std::byte* begin, Pages* pages) {
       status = driver.ToStatus(result, "cuMemHostRegister");
     }
   }
-  if (status.ok() || !not_pinned_.empty()) return;
+  // The next device pins them.
+  if (status.ok() || !not_pinned_.empty() || device.is_known_reset()) return;
   not_pinned_ = std::to_string(bytes) +
                 " bytes of slots are not pinned, so the CPU works on them, which is slow: " + status.message();
   Log(LogLevel::kWarn, -1, "%s", not_pinned_.c_str());
 }
 
 void PinnedSlots::Unpin(const std::byte* begin, Pages* pages) {
-  const CudaDevice& device = *device_;
+  const CudaDevice& device = *device_.load();
   const Change change(this, pages);
-  const cuda::ScopedContext scope(device.driver(), device.context());
+  const DeviceScope scope(device);
   // With its context the pinning is gone too.
   if (scope.status().ok()) device.driver()->MemHostUnregister(const_cast<std::byte*>(begin));
 }
 
 void PinnedSlots::PinFor(const CudaDevice& device) {
+  const bool are_lost = AreLostFor(device);
   std::unique_lock<std::mutex> lock(mutex_);
-  if (device_ != nullptr) return changed_.wait(lock, [this] { return !pins_all_; });
+  changed_.wait(lock, [this] { return !pins_all_; });
+  const CudaDevice* const before = device_.load();
+  if (before != nullptr && !(are_lost && before->is_known_reset())) return;
+  Unlearn();
   device_ = &device;
   pins_all_ = true;
   struct End {
@@ -130,6 +135,14 @@ void PinnedSlots::PinFor(const CudaDevice& device) {
   for (auto& [begin, pages] : pages_) {
     if (pages.state == State::kPlain && pages.users > 0) Pin(begin, &pages);
   }
+}
+
+// Those that a thread is changing are plain when it has done: it works in the context that is gone.
+void PinnedSlots::Unlearn() {
+  for (auto& [begin, pages] : pages_) {
+    if (pages.state == State::kPinned) pages.state = State::kPlain;
+  }
+  version_.fetch_add(1, std::memory_order_release);
 }
 
 void PinnedSlots::ForgetDevice() {
