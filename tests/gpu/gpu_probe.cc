@@ -17,6 +17,7 @@
 
 #include "cuda_kernels/kernel_image.h"
 #include "tests/cuda/random_operations.h"
+#include "tests/gpu/probe/probe_alone.h"
 #include "tests/gpu/probe/probe_checks.h"
 #include "tests/gpu/probe/probe_graphs.h"
 #include "tests/gpu/probe/probe_peers.h"
@@ -119,12 +120,19 @@ int Probe(const std::string& driver, int rounds) {
   } else {
     std::printf("not run memory of another GPU: %s\n", missing.c_str());
   }
+  ok &= Report("reset", CheckReset(driver));
+  ok &= Report("copies of opened memory", CheckCopiesOfOpened(device.get(), driver));
   std::unique_ptr<DomainQueue> queue;
   if (!device->domain()->OpenQueue(ReduceOn::kAuto, &queue).ok()) return 1;
   ok &= Report("words and copies", CheckDoneWords(device.get(), queue.get(), rounds));
   ok &= Report("streams", CheckStreams(device.get()));
   ok &= Report("gates", CheckGates(device.get(), rounds / 20 + 2));
   const char* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (cuda::KernelImage().empty()) {
+    std::printf("not run blocked launch: this build of Annulus has no kernels\n");
+  } else {
+    ok &= Report("blocked launch", CheckBlockedLaunch(driver));
+  }
   if (cuda::KernelImage().empty()) {
     std::printf("not run gated kernels: this build of Annulus has none\n");
   } else if (connections != nullptr && connections == std::string("1")) {
@@ -153,5 +161,6 @@ int Probe(const std::string& driver, int rounds) {
 int main(int argc, char** argv) {
   if (argc > 3 && argv[2] == std::string("take-files"))
     return annulus::TakeFiles(argv[1], std::strtoull(argv[3], nullptr, 10));
+  if (argc > 4 && argv[2] == std::string("alone")) return annulus::ProbeAlone(argv[1], argv[3], argv[4]);
   return annulus::Probe(argc > 1 ? argv[1] : "libcuda.so.1", argc > 2 ? std::atoi(argv[2]) : annulus::kRounds);
 }

@@ -50,7 +50,7 @@ int ToNumber(Handle handle) {
 class FakeDriver final : public FakeControl {
  public:
   // A program that does not know of the stand-in has one device, or those of CUDA_VISIBLE_DEVICES, a list of numbers
-  // that follow each other.
+  // that follow each other. CUDA_LAUNCH_BLOCKING=1 has its effect.
   FakeDriver() {
     FakeOptions options;
     const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -58,6 +58,8 @@ class FakeDriver final : public FakeControl {
       options.first_device = std::atoi(visible);
       options.devices = 1 + static_cast<int>(std::count(visible, visible + std::strlen(visible), ','));
     }
+    const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+    options.launches_block = blocking != nullptr && blocking == std::string("1");
     Reset(options);
   }
 
