@@ -46,6 +46,16 @@ TEST_F(CudaResetTest, AQueueThatHasUsedTheGpuTells) {
   queue_->Drain();
 }
 
+// The number tells, where the program has made the next context before anybody has asked.
+TEST_F(CudaResetTest, TheNextContextIsNotTakenForTheOldOne) {
+  Start({.seed = 9});
+  ASSERT_TRUE(Work(queue_.get()).ok());
+  fake_->ResetDevice(0);
+  const auto device = NewPlace(Kind::kDevice, Bytes(kBytes));
+  ASSERT_TRUE(domain_->Prepare(device->data(), kBytes, ReduceOn::kAuto, queue_.get()).ok());
+  ExpectReset(queue_->Check());
+}
+
 TEST_F(CudaResetTest, ALaterQueueWorksInTheNewContext) {
   Start({.seed = 3});
   ASSERT_TRUE(Work(queue_.get()).ok());
