@@ -15,7 +15,7 @@ bool SameArguments(Call left, const Call& right) {
 // Explains why `arrived` is not the `expected` tag.
 Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
   const Call here = CallOf(expected);
-  const Call there = CallOf(arrived);
+  Call there = CallOf(arrived);
   const std::string from = "rank " + std::to_string(peer);
   if ((here.sequence & kSequenceMask) != there.sequence) {
     return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
@@ -27,14 +27,17 @@ Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
                 ", its receive asks for " + size(here),
             peer, 0};
   }
-  if (HasVariableParts(here.kind) && here.kind == there.kind && here.count != there.count) {
+  const bool is_same_form = IsOfProgram(expected) == IsOfProgram(arrived);
+  if (HasVariableParts(here.kind) && here.kind == there.kind && here.count != there.count && is_same_form) {
     return {Code::kMismatch,
             from + " called " + CallName(here) + " with a part of " + std::to_string(there.count) +
                 " elements, for which this rank has " + std::to_string(here.count),
             peer, 0};
   }
+  // With variable parts a program has no count that could be compared.
+  if (!is_same_form && HasVariableParts(here.kind)) there.count = here.count;
   if (!SameArguments(here, there)) return {Code::kMismatch, Difference(from, there, "this rank", here), peer, 0};
-  if (IsOfProgram(expected) != IsOfProgram(arrived)) {
+  if (!is_same_form) {
     const std::string without = IsOfProgram(expected) ? from : "this rank";
     const std::string in_one = IsOfProgram(expected) ? "this rank" : from;
     return {Code::kMismatch, without + " made " + CallName(here) + " without a stream, and " + in_one + " in one", peer,

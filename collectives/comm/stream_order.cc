@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "collectives/calls/fold_calls.h"
+
 namespace annulus {
 namespace {
 
@@ -47,11 +49,7 @@ void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds fo
 
 bool StreamOrder::MayBeFold(const CallArguments& call) const {
   if (agreement_ == nullptr || !HasFoldProgram(call.kind) || call.created_op != 0) return false;
-  FoldCall fold;
-  fold.kind = call.kind;
-  const size_t parts = fold.has_parts() ? static_cast<size_t>(nranks_) : 1;
-  const size_t least = std::min(kLeastFoldBytes, fold_rules_.memory_bytes / kLeastOfMemory);
-  return call.count * TypeBytes(call.type) * parts >= least;
+  return FoldBytes(call, nranks_) >= std::min(kLeastFoldBytes, fold_rules_.memory_bytes / kLeastOfMemory);
 }
 
 bool StreamOrder::MayAgreeIn(const CallArguments& call) const { return MayBeFold(call) && fold_rules_.may_be(call); }
@@ -145,21 +143,12 @@ void StreamOrder::Call::DoTask() {
 }
 
 Status StreamOrder::Call::StageProgram(CallArguments* call, Deadline until) {
-  FoldCall fold;
-  fold.kind = call->kind;
-  fold.rank = order_->rank_;
-  fold.root = call->root;
-  fold.input = static_cast<const std::byte*>(call->sendbuf);
-  fold.output = static_cast<std::byte*>(call->recvbuf);
-  fold.has_host_input = call->send_queue == nullptr && fold.input_parts(order_->nranks_) > 0;
-  fold.has_host_output = call->recv_queue == nullptr && fold.output_parts(order_->nranks_) > 0;
-  fold.count = call->count;
-  fold.type = call->type;
-  fold.op = call->op;
-  fold.pieces_before = order_->pieces_;
-  const size_t bytes = FoldStagingBytes(order_->layout_, fold);
+  order_->shape_.Clear();
+  const FoldCall described = DescribeFold(*call, order_->rank_, order_->nranks_, &order_->shape_);
+  const size_t bytes = FoldStagingBytes(order_->layout_, {&described, 1});
   ANNULUS_RETURN_IF_ERROR(order_->calls_->Acquire(stream_, 1, bytes, true, until, &place_));
-  MakeFoldProgram(order_->layout_, fold, place_.staging, place_.program, order_->FoldOf(place_.call));
+  StreamFold* const fold = order_->FoldOf(place_.call);
+  MakeFoldProgram(order_->layout_, {&described, 1}, order_->pieces_, place_.staging, place_.program, {&fold, 1});
   call->send_queue = call->recv_queue = nullptr;  // The ranks touch neither buffer.
   return Status();
 }

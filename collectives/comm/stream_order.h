@@ -127,6 +127,7 @@ class StreamOrder {
   // For the thread that has the lock; kept so that later calls need no memory.
   StagedBuffers buffers_;
   std::vector<StagedBuffers::Place> places_;
+  FoldShape shape_;
   uint64_t candidates_ = 0;                         // Calls so far that may have been folds.
   uint64_t pieces_ = 0;                             // Pieces of the calls that were folds.
   FoldLayout layout_;                               // Once this rank reaches all others' memory.

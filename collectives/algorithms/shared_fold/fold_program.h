@@ -5,9 +5,11 @@
 // folds.
 //
 // A call is cut into pieces that the memory holds, each with four steps. Where a buffer has a part for every rank, a
-// piece has some elements of each. A piece lies in one half of the memory and the next one in the other: what a rank
-// still reads of the last one is not overwritten by the next. When it says that it has the input of a piece there, it
-// has the results of the piece before.
+// piece has some elements of each; where parts differ in size, its share of each (fold_shares.h). A piece lies in one
+// half of the memory and the next one in the other: what a rank still reads of the last one is not overwritten by the
+// next. When it says that it has the input of a piece there, it has the results of the piece before.
+//
+// The calls of a group are one program, with the pieces of each behind those of the one before.
 //
 // A kernel writes only its own rank's memory, and none touches memory of the user: so whatever becomes of a call, it
 // does no harm.
@@ -17,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -56,46 +59,74 @@ struct FoldLayout {
 };
 FoldLayout LayOut(int rank, std::span<const SharedPlace> places, std::vector<std::byte*> memory, size_t piece_bytes);
 
+// A copy between a buffer of the user's in host memory and the staging memory, which the CPU makes.
+struct FoldHostCopy {
+  uint32_t piece = 0;
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+};
+
 // One call in a stream that may be a fold, as whoever drives it sees it.
 struct StreamFold {
   FoldAgreement* agreement = nullptr;
   uint64_t number = 0;  // Among those that may be (fold_agreement.h).
   StreamCall* call = nullptr;
-  uint32_t pieces = 0;  // 0: it is none.
-  bool folds = false;   // Whether this rank does.
-  // The user's buffers, where they lie in host memory; else null, as where this rank has none.
-  const std::byte* host_input = nullptr;
-  std::byte* host_output = nullptr;
-  std::byte* staging = nullptr;  // For a piece of them: one part behind the other.
-  int input_parts = 1;
-  int output_parts = 1;
-  size_t part_bytes = 0;
-  size_t piece_bytes = 0;  // Bytes of a part that one piece takes.
+  uint32_t pieces = 0;       // 0: it is none.
+  uint32_t first_piece = 0;  // Pieces of the program that belong to calls before this one.
+  bool folds = false;        // Whether this rank does.
+  // Whether each piece has steps for a buffer in host memory, and what is copied then: by piece.
+  bool has_host_input = false;
+  bool has_host_output = false;
+  std::vector<FoldHostCopy> host_inputs;
+  std::vector<FoldHostCopy> host_outputs;
 };
 
 // Whether a call of that kind may have a program: all ranks know the sizes of all parts alike.
 constexpr bool HasFoldProgram(CollectiveKind kind) {
-  return kind != CollectiveKind::kNone && kind != CollectiveKind::kBarrier && !IsMessage(kind) &&
-         !HasVariableParts(kind) && kind <= CollectiveKind::kAlltoall;
+  return kind != CollectiveKind::kNone && kind != CollectiveKind::kBarrier && kind <= CollectiveKind::kReduceScatterv;
 }
+
+// A run of elements of one part, in a buffer of this rank's.
+struct FoldRun {
+  int part = 0;
+  size_t begin = 0;  // In the part.
+  size_t count = 0;
+  std::byte* buffer = nullptr;  // Of an input, it is only read.
+  bool on_host = false;
+};
+
+// The parts of a call in which these differ in size, and where this rank has them.
+struct FoldShape {
+  std::vector<size_t> parts;  // Elements of each. What is reduced of part r, the rank that folds chunk r folds.
+  std::vector<FoldRun> inputs;
+  std::vector<FoldRun> outputs;
+
+  void Clear() {
+    parts.clear();
+    inputs.clear();
+    outputs.clear();
+  }
+  size_t elements() const { return std::accumulate(parts.begin(), parts.end(), size_t{0}); }
+};
 
 struct FoldCall {
   CollectiveKind kind = CollectiveKind::kAllreduce;  // One that HasFoldProgram.
-  int rank = 0;
   int root = 0;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  bool has_host_input = false;
-  bool has_host_output = false;
-  size_t count = 0;  // As in the C API: of a part, where buffers have several.
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  uint64_t pieces_before = 0;  // Pieces of earlier calls.
+  // Null: the buffers are those below. Else they are not used.
+  const FoldShape* shape = nullptr;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  size_t count = 0;  // As in the C API: of a part, where buffers have several.
+  bool has_host_input = false;
+  bool has_host_output = false;
 
   size_t part_bytes() const { return count * TypeBytes(type); }
-  // Parts that this rank's buffers have, 0 where it has none.
-  int input_parts(int nranks) const { return Parts(SendHolds(kind, rank == root), nranks); }
-  int output_parts(int nranks) const { return Parts(RecvHolds(kind, rank == root), nranks); }
+  // Parts that the buffers of `rank` have, 0 where it has none.
+  int input_parts(int rank, int nranks) const { return Parts(SendHolds(kind, rank == root), nranks); }
+  int output_parts(int rank, int nranks) const { return Parts(RecvHolds(kind, rank == root), nranks); }
   // Whether some buffer has a part for each rank.
   bool has_parts() const {
     return SendHolds(kind, true) == Holding::kParts || RecvHolds(kind, true) == Holding::kParts;
@@ -107,10 +138,11 @@ struct FoldCall {
   }
 };
 
-// Bytes of staging memory that the program of a call needs.
-size_t FoldStagingBytes(const FoldLayout& layout, const FoldCall& call);
-// Fills an empty program, and those fields of *fold that follow from the call.
-void MakeFoldProgram(const FoldLayout& layout, const FoldCall& call, std::byte* staging, StreamProgram* program,
-                     StreamFold* fold);
+// Bytes of staging memory that the program of these calls needs.
+size_t FoldStagingBytes(const FoldLayout& layout, std::span<const FoldCall> calls);
+// Fills an empty program of calls of which each has elements, and those fields of *folds[i] that follow from calls[i].
+// `pieces_before`: pieces of earlier programs.
+void MakeFoldProgram(const FoldLayout& layout, std::span<const FoldCall> calls, uint64_t pieces_before,
+                     std::byte* staging, StreamProgram* program, std::span<StreamFold* const> folds);
 
 }  // namespace annulus

@@ -36,6 +36,8 @@ void SharedFold::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   saying_ = *work;
   program_ = {work->fold != nullptr && work->fold->pieces > 0 ? work->fold : nullptr, 0};
+  // What the tags of such calls tell of is one part, and what the ranks say concerns all.
+  if (HasVariableParts(params_.kind)) saying_.call.count = 0;
   own_.queue = work->input.queue;
   own_.shared = own_.queue != nullptr && own_.queue == work->output.queue ? own_.queue->shared() : nullptr;
   own_.offer = MakeOffer();
@@ -53,6 +55,7 @@ void SharedFold::Start(const ScheduleParams& params, const Work* work) {
 SharedFold::Offer SharedFold::MakeOffer() {
   Offer offer;
   if (work_->fold != nullptr) offer.in_stream = work_->fold->agreement->Say(work_->fold->number);
+  if (program_.fold != nullptr && HasVariableParts(params_.kind)) offer.own_count = PartOf(rank_);
   if (own_.shared == nullptr || work_->custom.scales || work_->custom.user != nullptr) return offer;
   own_.device = own_.shared->Export(work_->input.data, InputBytes(), &offer.input);
   const int other = own_.shared->Export(work_->output.data, OutputBytes(), &offer.output);

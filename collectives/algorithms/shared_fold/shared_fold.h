@@ -73,6 +73,7 @@ class SharedFold final : public Runner {
     SharedPlace output;
     uint64_t is_shared = 0;
     FoldAgreement::Word in_stream;
+    uint64_t own_count = 0;  // Elements of its own part, of a program whose parts differ in size.
   };
 
   // What a rank says in the second hop.
@@ -119,7 +120,9 @@ class SharedFold final : public Runner {
     bool is_copied = false;          // The input of the piece, from host memory.
     Nanoseconds asleep_since = 0;    // When the rank first slept for the stream in this stage; 0: it has not.
     Deadline look_at = kNoDeadline;  // When to look at the stream's words again.
-    PieceSteps steps() const { return PieceSteps(piece); }
+    size_t inputs = 0;               // Copies from and to host memory that are done.
+    size_t outputs = 0;
+    PieceSteps steps() const { return PieceSteps(fold->first_piece + piece); }
   };
 
   struct Folds {
@@ -158,9 +161,14 @@ class SharedFold final : public Runner {
   void FollowStream(bool* moved);
   void CopyInput();
   void CopyOutput();
+  // Makes the copies of the piece, from *next on.
+  void CopyPiece(const std::vector<FoldHostCopy>& copies, size_t* next) const;
   void NextPiece();
   // The end of the first hop of a call in a stream.
   Status CheckProgram() const;
+  Status CheckPart(int rank) const;
+  // Elements that this rank takes that one's part for, where parts differ in size.
+  uint64_t PartOf(int rank) const;
   void MakeFold(int chunk);
   Status AdvanceFolds(bool* moved);
   void Decline();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "collectives/algorithms/shared_fold/shared_fold.h"
+#include "collectives/control/arbiter_text.h"
 
 namespace annulus {
 namespace {
@@ -20,13 +21,33 @@ constexpr Nanoseconds kLongestPause = 500 * kMicrosecond;
 Status SharedFold::CheckProgram() const {
   for (int rank = 0; rank < nranks_; ++rank) {
     const FoldAgreement::Word& word = ranks_.offers[static_cast<size_t>(rank)].in_stream;
-    if (word.is_fold == 1 && word.number == program_.fold->number) continue;
+    if (word.is_fold == 1 && word.number == program_.fold->number) {
+      ANNULUS_RETURN_IF_ERROR(CheckPart(rank));
+      continue;
+    }
     return {Code::kMismatch,
             "rank " + std::to_string(rank) + " made the call without a stream, or not in the order in which rank " +
                 std::to_string(rank_) + " makes its large calls in streams",
             rank, 0};
   }
   return Status();
+}
+
+// Where each rank's own part has the size that all others take it for, all take all parts for the same.
+Status SharedFold::CheckPart(int rank) const {
+  if (!HasVariableParts(params_.kind)) return Status();
+  const uint64_t there = ranks_.offers[static_cast<size_t>(rank)].own_count;
+  const uint64_t here = PartOf(rank);
+  if (there == here) return Status();
+  return {Code::kMismatch,
+          "rank " + std::to_string(rank) + " called " + CallName(work_->call) + " with a part of " +
+              std::to_string(there) + " elements, for which this rank has " + std::to_string(here),
+          rank, 0};
+}
+
+uint64_t SharedFold::PartOf(int rank) const {
+  const Part* const parts = Reduces(params_.kind) ? params_.input_parts : params_.output_parts;
+  return parts[rank].elements;
 }
 
 // Nothing tells when a stream has written a word. Links are left alone meanwhile: what has come over them is for later.
@@ -45,7 +66,7 @@ void SharedFold::FollowStream(bool* moved) {
   const StreamFold& fold = *program_.fold;
   const PieceSteps steps = program_.steps();
   if (stage_ == Stage::kPieceInput) {
-    if (fold.host_input != nullptr && fold.call->HasSaid(steps.came())) CopyInput();
+    if (fold.has_host_input && fold.call->HasSaid(steps.came())) CopyInput();
     if (!fold.call->HasSaid(steps.ready())) return;
     own_.word = 1;
     if (program_.piece == 0) {
@@ -55,8 +76,8 @@ void SharedFold::FollowStream(bool* moved) {
     }
   } else if (stage_ == Stage::kPieceFolds) {
     if (!fold.folds || fold.call->HasSaid(steps.folded())) StartHop(Stage::kPieceEnds, &own_.word, sizeof own_.word);
-  } else if (fold.host_output == nullptr || fold.call->HasSaid(steps.out())) {
-    if (fold.host_output != nullptr) CopyOutput();
+  } else if (!fold.has_host_output || fold.call->HasSaid(steps.out())) {
+    if (fold.has_host_output) CopyOutput();
     NextPiece();
   }
   if (stage_ == before) return;
@@ -66,23 +87,20 @@ void SharedFold::FollowStream(bool* moved) {
 
 // Looks again until the stream has it: then it does nothing.
 void SharedFold::CopyInput() {
-  const StreamFold& fold = *program_.fold;
   if (program_.is_copied) return;
   program_.is_copied = true;
-  const size_t offset = program_.piece * fold.piece_bytes;
-  const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
-  for (size_t part = 0; part < static_cast<size_t>(fold.input_parts); ++part)
-    std::memcpy(fold.staging + part * fold.piece_bytes, fold.host_input + part * fold.part_bytes + offset, bytes);
-  fold.call->OpenGate(program_.steps().came());
+  CopyPiece(program_.fold->host_inputs, &program_.inputs);
+  program_.fold->call->OpenGate(program_.steps().came());
 }
 
 void SharedFold::CopyOutput() {
-  const StreamFold& fold = *program_.fold;
-  const size_t offset = program_.piece * fold.piece_bytes;
-  const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
-  for (size_t part = 0; part < static_cast<size_t>(fold.output_parts); ++part)
-    std::memcpy(fold.host_output + part * fold.part_bytes + offset, fold.staging + part * fold.piece_bytes, bytes);
-  fold.call->OpenGate(program_.steps().out());
+  CopyPiece(program_.fold->host_outputs, &program_.outputs);
+  program_.fold->call->OpenGate(program_.steps().out());
+}
+
+void SharedFold::CopyPiece(const std::vector<FoldHostCopy>& copies, size_t* next) const {
+  for (; *next < copies.size() && copies[*next].piece == program_.piece; ++*next)
+    std::memcpy(copies[*next].to, copies[*next].from, copies[*next].bytes);
 }
 
 void SharedFold::NextPiece() {

@@ -21,15 +21,16 @@ using Memory = std::vector<unsigned char>;
 inline constexpr int kStreams = 3;
 inline constexpr int kPairs = 2;  // Pairs of buffers, in each stream.
 inline constexpr int kSteps = 25;
-inline constexpr annulus_kind_t kKinds[] = {ANNULUS_CALL_ALLREDUCE, ANNULUS_CALL_REDUCE_SCATTER, ANNULUS_CALL_ALLGATHER,
-                                            ANNULUS_CALL_BROADCAST, ANNULUS_CALL_REDUCE,         ANNULUS_CALL_GATHER,
-                                            ANNULUS_CALL_SCATTER,   ANNULUS_CALL_ALLTOALL,       ANNULUS_CALL_BARRIER};
+inline constexpr annulus_kind_t kKinds[] = {
+    ANNULUS_CALL_ALLREDUCE, ANNULUS_CALL_REDUCE_SCATTER, ANNULUS_CALL_ALLGATHER,      ANNULUS_CALL_BROADCAST,
+    ANNULUS_CALL_REDUCE,    ANNULUS_CALL_GATHER,         ANNULUS_CALL_SCATTER,        ANNULUS_CALL_ALLTOALL,
+    ANNULUS_CALL_BARRIER,   ANNULUS_CALL_ALLGATHERV,     ANNULUS_CALL_REDUCE_SCATTERV};
 
 inline size_t Below(size_t bound, Random* random) { return (*random)() % bound; }
 
 // One step, the same on all ranks.
 struct Step {
-  enum class What { kFill, kFeedBack, kCall, kInPlace, kGroup, kShift } what;
+  enum class What { kFill, kFeedBack, kCall, kInPlace, kGroup, kMixed, kShift } what;
   int stream;
   int pair;
   annulus_kind_t kind;
@@ -39,7 +40,8 @@ struct Step {
 
 struct Program {
   int nranks;
-  size_t count;  // Elements of a part.
+  size_t count;               // Elements of a part.
+  std::vector<size_t> parts;  // The same where parts differ in size; together as many.
   std::vector<Step> steps;
   // Steps that are done so often; in place of `steps`, where there are any.
   struct Round {
@@ -52,8 +54,14 @@ struct Program {
   Program(int ranks, Random* random) : nranks(ranks) {
     constexpr size_t kCounts[] = {1, 40, 700, 20'000, 90'000};
     count = 1 + Below(kCounts[Below(std::size(kCounts), random)], random);
+    size_t left = bytes();
+    for (int i = 0; i + 1 < ranks; ++i) {
+      parts.push_back(Below(left + 1, random));
+      left -= parts.back();
+    }
+    parts.push_back(left);
     for (int i = 0; i < kSteps; ++i) {
-      steps.push_back({static_cast<Step::What>(Below(6, random)), static_cast<int>(Below(kStreams, random)),
+      steps.push_back({static_cast<Step::What>(Below(7, random)), static_cast<int>(Below(kStreams, random)),
                        static_cast<int>(Below(kPairs, random)), kKinds[Below(std::size(kKinds), random)],
                        static_cast<int>(Below(static_cast<size_t>(ranks), random)),
                        static_cast<int>(Below(99, random))});
@@ -107,6 +115,11 @@ class Model {
     if (step.what == Step::What::kShift) {
       for (int rank = 0; rank < n; ++rank) Copy(At((rank + n - 1) % n, in), 0, 1, &At(rank, out), 0);
     }
+    if (step.what == Step::What::kMixed) {
+      Call(ANNULUS_CALL_ALLGATHER, 0, In(step.stream, 0), Out(step.stream, 0));
+      Call(step.value % 2 == 0 ? ANNULUS_CALL_REDUCE_SCATTERV : ANNULUS_CALL_ALLREDUCE, 0, In(step.stream, 1),
+           Out(step.stream, 1));
+    }
     if (step.what != Step::What::kGroup) return;
     for (int pair = 0; pair < kPairs; ++pair) {
       Call(ANNULUS_CALL_ALLREDUCE, 0, In(step.stream, pair), Out(step.stream, pair));
@@ -119,15 +132,38 @@ class Model {
                 to->begin() + static_cast<ptrdiff_t>(count) * at);
   }
 
+  Memory Sum(size_t in) {
+    Memory sum(program_.bytes());
+    for (int rank = 0; rank < program_.nranks; ++rank) {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<unsigned char>(sum[i] + At(rank, in)[i]);
+    }
+    return sum;
+  }
+
+  // An allgatherv or a reduce_scatterv.
+  void CallOfParts(bool gathers, size_t in, size_t out) {
+    const Memory sum = Sum(in);
+    ptrdiff_t begin = 0;
+    for (int part = 0; part < program_.nranks; ++part) {
+      const auto bytes = static_cast<ptrdiff_t>(program_.parts[static_cast<size_t>(part)]);
+      if (gathers) {
+        for (int rank = 0; rank < program_.nranks; ++rank)
+          std::copy_n(At(part, in).begin(), bytes, At(rank, out).begin() + begin);
+      } else {
+        std::copy_n(sum.begin() + begin, bytes, At(part, out).begin());
+      }
+      begin += bytes;
+    }
+  }
+
   // With `count` elements in each part, as the call has it.
   void Call(annulus_kind_t kind, int root, size_t in, size_t out) {
     const int n = program_.nranks;
+    if (kind == ANNULUS_CALL_ALLGATHERV || kind == ANNULUS_CALL_REDUCE_SCATTERV)
+      return CallOfParts(kind == ANNULUS_CALL_ALLGATHERV, in, out);
     const bool sums =
         kind == ANNULUS_CALL_ALLREDUCE || kind == ANNULUS_CALL_REDUCE || kind == ANNULUS_CALL_REDUCE_SCATTER;
-    Memory sum(program_.bytes());
-    for (int rank = 0; rank < n; ++rank) {
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<unsigned char>(sum[i] + At(rank, in)[i]);
-    }
+    const Memory sum = Sum(in);
     for (int rank = 0; rank < n; ++rank) {
       Memory& to = At(rank, out);
       if (sums && (kind != ANNULUS_CALL_REDUCE || rank == root))
@@ -207,7 +243,7 @@ class ProgramRun {
       case Step::What::kFeedBack:
         return user_.Copy(stream, in, out, program_.bytes());
       case Step::What::kCall:
-        AddInStream(&calls, stream, step.kind, in, out, program_.count, step.root);
+        Add(&calls, stream, step.kind, in, out, step.root);
         break;
       case Step::What::kInPlace:
         AddInStream(&calls, stream, ANNULUS_CALL_ALLREDUCE, in, in, program_.count);
@@ -217,6 +253,12 @@ class ProgramRun {
           AddInStream(&calls, stream, ANNULUS_CALL_ALLREDUCE, memory_[Model::In(step.stream, pair)],
                       memory_[Model::Out(step.stream, pair)], program_.count);
         }
+        break;
+      case Step::What::kMixed:
+        Add(&calls, stream, ANNULUS_CALL_ALLGATHER, memory_[Model::In(step.stream, 0)],
+            memory_[Model::Out(step.stream, 0)]);
+        Add(&calls, stream, step.value % 2 == 0 ? ANNULUS_CALL_REDUCE_SCATTERV : ANNULUS_CALL_ALLREDUCE,
+            memory_[Model::In(step.stream, 1)], memory_[Model::Out(step.stream, 1)]);
         break;
       case Step::What::kShift:
         AddInStream(&calls, stream, ANNULUS_CALL_SEND, in, nullptr, program_.count, (rank_ + 1) % n);
@@ -232,6 +274,13 @@ class ProgramRun {
     const bool wants_request = Below(4, own_) == 0;
     ASSERT_EQ(calls.Submit(comm_, wants_request ? &request : nullptr), ANNULUS_OK) << LastMessage();
     if (wants_request) requests_.emplace_back(request, annulus_request_free);
+  }
+
+  void Add(Calls* calls, cuda::Stream stream, annulus_kind_t kind, const std::byte* in, std::byte* out, int root = 0) {
+    annulus_call_t& call = AddInStream(calls, stream, kind, in, out, program_.count, root);
+    if (kind != ANNULUS_CALL_ALLGATHERV && kind != ANNULUS_CALL_REDUCE_SCATTERV) return;
+    call.count = program_.parts[static_cast<size_t>(rank_)];
+    (kind == ANNULUS_CALL_ALLGATHERV ? call.recvcounts : call.sendcounts) = program_.parts.data();
   }
 
   annulus_comm_t* const comm_;

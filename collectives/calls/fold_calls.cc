@@ -1,0 +1,71 @@
+#include "collectives/calls/fold_calls.h"
+
+#include <numeric>
+
+namespace annulus {
+namespace {
+
+// Of the buffer with a part for every rank.
+const Layout& LayoutOf(const CallArguments& call) {
+  return IsAllgather(call.kind) ? call.recv_layout : call.send_layout;
+}
+
+void AddRun(const FoldRun& run, std::vector<FoldRun>* runs) {
+  if (run.count > 0) runs->push_back(run);
+}
+
+// The parts of an allgatherv or a reduce_scatterv.
+void FillShape(const CallArguments& call, int rank, int nranks, FoldShape* shape) {
+  const Layout& layout = LayoutOf(call);
+  // The device only reads inputs.
+  auto* const input = static_cast<std::byte*>(const_cast<void*>(call.sendbuf));
+  auto* const output = static_cast<std::byte*>(call.recvbuf);
+  const bool gathers = IsAllgather(call.kind);
+  std::byte* const all = gathers ? output : input;
+  const bool all_on_host = (gathers ? call.recv_queue : call.send_queue) == nullptr;
+  size_t next = 0;
+  for (int part = 0; part < nranks; ++part) {
+    const size_t count = layout.counts[part];
+    const size_t begin = layout.offsets != nullptr ? layout.offsets[part] : next;
+    next = begin + count;
+    shape->parts.push_back(count);
+    AddRun({part, 0, count, all + begin * TypeBytes(call.type), all_on_host},
+           gathers ? &shape->outputs : &shape->inputs);
+  }
+  const bool own_on_host = (gathers ? call.send_queue : call.recv_queue) == nullptr;
+  AddRun({rank, 0, call.count, gathers ? input : output, own_on_host}, gathers ? &shape->inputs : &shape->outputs);
+}
+
+}  // namespace
+
+size_t FoldBytes(const CallArguments& call, int nranks) {
+  const size_t element_bytes = TypeBytes(call.type);
+  if (HasVariableParts(call.kind)) {
+    const size_t* const counts = LayoutOf(call).counts;
+    return std::accumulate(counts, counts + nranks, size_t{0}) * element_bytes;
+  }
+  FoldCall fold;
+  fold.kind = call.kind;
+  return call.count * element_bytes * (fold.has_parts() ? static_cast<size_t>(nranks) : 1);
+}
+
+FoldCall DescribeFold(const CallArguments& call, int rank, int nranks, FoldShape* shape) {
+  FoldCall fold;
+  fold.kind = call.kind;
+  fold.root = call.root;
+  fold.type = call.type;
+  fold.op = call.op;
+  if (HasVariableParts(call.kind)) {
+    FillShape(call, rank, nranks, shape);
+    fold.shape = shape;
+    return fold;
+  }
+  fold.input = static_cast<const std::byte*>(call.sendbuf);
+  fold.output = static_cast<std::byte*>(call.recvbuf);
+  fold.count = call.count;
+  fold.has_host_input = call.send_queue == nullptr && fold.input_parts(rank, nranks) > 0;
+  fold.has_host_output = call.recv_queue == nullptr && fold.output_parts(rank, nranks) > 0;
+  return fold;
+}
+
+}  // namespace annulus

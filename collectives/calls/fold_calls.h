@@ -1,0 +1,20 @@
+// What the program of a fold has to know of calls in a stream (algorithms/shared_fold/fold_program.h).
+//
+// Threads: plain functions.
+#pragma once
+
+#include <cstddef>
+
+#include "collectives/algorithms/shared_fold/fold_program.h"
+#include "collectives/calls/call_arguments.h"
+
+namespace annulus {
+
+// Bytes of all parts together, the same on all ranks. The call, which is complete and valid, is of a kind that
+// HasFoldProgram.
+size_t FoldBytes(const CallArguments& call, int nranks);
+
+// Describes such a call. *shape, which is empty, is filled where parts may differ in size, and the result refers to it.
+FoldCall DescribeFold(const CallArguments& call, int rank, int nranks, FoldShape* shape);
+
+}  // namespace annulus
