@@ -1,5 +1,6 @@
 #include "collectives/calls/fold_calls.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace annulus {
@@ -47,6 +48,35 @@ size_t FoldBytes(const CallArguments& call, int nranks) {
   FoldCall fold;
   fold.kind = call.kind;
   return call.count * element_bytes * (fold.has_parts() ? static_cast<size_t>(nranks) : 1);
+}
+
+size_t MeanFoldBytes(std::span<const CallArguments> calls, int nranks) {
+  size_t bytes = 0;
+  size_t folds = 0;
+  for (const CallArguments& call : calls) {
+    bytes += FoldBytes(call, nranks);
+    const auto goes_with = [&call](const CallArguments& other) {
+      return other.kind == CollectiveKind::kAllreduce && other.type == call.type && other.op == call.op;
+    };
+    const auto before = calls.first(static_cast<size_t>(&call - calls.data()));
+    if (call.kind != CollectiveKind::kAllreduce || std::ranges::none_of(before, goes_with)) ++folds;
+  }
+  return bytes / folds;
+}
+
+FoldCall DescribeFold(std::span<Request* const> members, FoldShape* shape) {
+  FoldCall fold;
+  fold.kind = CollectiveKind::kAllreduceGroup;
+  fold.type = members.front()->arguments.type;
+  fold.op = members.front()->arguments.op;
+  fold.shape = shape;
+  for (const Request* const member : members) {
+    const CallArguments& a = member->arguments;
+    if (a.count == 0) continue;
+    shape->tensors.push_back({static_cast<const std::byte*>(a.sendbuf), static_cast<std::byte*>(a.recvbuf), a.count,
+                              a.send_queue == nullptr, a.recv_queue == nullptr});
+  }
+  return fold;
 }
 
 FoldCall DescribeFold(const CallArguments& call, int rank, int nranks, FoldShape* shape) {

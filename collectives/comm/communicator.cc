@@ -221,7 +221,8 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   const Request* const group = give != nullptr ? unqueued.Group(made) : nullptr;
   dispatcher_.NoteLabels(queued);
   if (agreement != nullptr) dispatcher_.Hold(agreement, calls, queued);
-  ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue(made, queued));
+  const Status enqueued = in_stream.Enqueue(made, queued);
+  if (!enqueued.ok()) return Refuse(enqueued);
   unqueued.Keep();
   if (group != nullptr) give(group->handle);
   QueueAll(queued, agreement);

@@ -47,20 +47,37 @@ void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds fo
   fold_rules_ = std::move(folds);
 }
 
-bool StreamOrder::MayBeFold(const CallArguments& call) const {
-  if (agreement_ == nullptr || !HasFoldProgram(call.kind) || call.created_op != 0) return false;
-  return FoldBytes(call, nranks_) >= std::min(kLeastFoldBytes, fold_rules_.memory_bytes / kLeastOfMemory);
+size_t StreamOrder::LeastFoldBytes() const {
+  return std::min(kLeastFoldBytes, fold_rules_.memory_bytes / kLeastOfMemory);
 }
 
-bool StreamOrder::MayAgreeIn(const CallArguments& call) const { return MayBeFold(call) && fold_rules_.may_be(call); }
+// A group of small calls, each with hops of its own, would take longer than through host memory.
+bool StreamOrder::MayBeFolds(std::span<const CallArguments> calls) const {
+  const auto may_be = [](const CallArguments& call) { return HasFoldProgram(call.kind) && call.created_op == 0; };
+  return agreement_ != nullptr && std::ranges::all_of(calls, may_be) &&
+         MeanFoldBytes(calls, nranks_) >= LeastFoldBytes();
+}
 
-StreamFold* StreamOrder::FoldOf(StreamCall* call) {
-  for (const auto& fold : folds_) {
-    if (fold->call == call) return fold.get();
+// The allreduces of a group are no calls of their own, and ask nothing.
+size_t StreamOrder::FindCandidate(std::span<const CallArguments> calls) const {
+  const auto may_agree_in = [&](const CallArguments& call) {
+    return (calls.size() == 1 || call.kind != CollectiveKind::kAllreduce) &&
+           FoldBytes(call, nranks_) >= LeastFoldBytes() && fold_rules_.may_be(call);
+  };
+  return static_cast<size_t>(std::ranges::find_if(calls, may_agree_in) - calls.begin());
+}
+
+StreamFold* StreamOrder::FoldOf(StreamCall* call, size_t number) {
+  const auto is_its = [call](const auto& folds) { return folds->call == call; };
+  auto found = std::ranges::find_if(folds_, is_its);
+  if (found == folds_.end()) found = folds_.insert(folds_.end(), std::make_unique<PlaceFolds>());
+  PlaceFolds& folds = **found;
+  folds.call = call;
+  while (folds.of.size() <= number) {
+    folds.of.push_back(std::make_unique<StreamFold>());
+    folds.of.back()->call = call;
   }
-  folds_.push_back(std::make_unique<StreamFold>());
-  folds_.back()->call = call;
-  return folds_.back().get();
+  return folds.of[number].get();
 }
 
 std::unique_lock<std::mutex> StreamOrder::Lock(std::span<const CallArguments> calls) {
@@ -83,18 +100,24 @@ Status StreamOrder::Call::Stage(std::span<CallArguments> calls, bool may_do_noth
   ANNULUS_RETURN_IF_ERROR(order_->calls_->FindCapture(stream_, &capture_));
   // No call of a graph is a candidate for a fold: ranks launch graphs as often as they like.
   if (is_captured()) return StageInGraph(calls);
-  if (calls.size() != 1 || may_do_nothing || !order_->MayBeFold(calls.front()))
-    return StageCopies(calls, may_do_nothing, until);
+  if (may_do_nothing || !order_->MayBeFolds(calls)) return StageCopies(calls, may_do_nothing, until);
   ANNULUS_RETURN_IF_ERROR(order_->agreement_->Await(order_->candidates_ + 1, until));
-  is_candidate_ = order_->MayAgreeIn(calls.front());
-  if (order_->agreement_->IsFold(order_->candidates_ + 1)) {
-    is_candidate_ = true;
-    return StageProgram(&calls.front(), until);
+  has_folds_ = order_->agreement_->IsFold(order_->candidates_ + 1);
+  if (has_folds_ && calls.size() == 1) return StageProgram(&calls.front(), until);
+  if (has_folds_) {
+    is_group_ = true;  // Which of its allreduces are one is known later.
+    until_ = until;
+    return Status();
   }
   ANNULUS_RETURN_IF_ERROR(StageCopies(calls, may_do_nothing, until));
-  if (!is_candidate_) return Status();
+  const size_t candidate = order_->FindCandidate(calls);
+  if (candidate == calls.size()) return Status();
   DoTask();
-  order_->FoldOf(place_.call)->pieces = 0;
+  has_folds_ = true;
+  StreamFold* const fold = order_->FoldOf(place_.call, 0);
+  fold->pieces = 0;
+  order_->making_.by_request.assign(calls.size(), nullptr);
+  order_->making_.by_request[candidate] = fold;
   return Status();
 }
 
@@ -143,17 +166,55 @@ void StreamOrder::Call::DoTask() {
 }
 
 Status StreamOrder::Call::StageProgram(CallArguments* call, Deadline until) {
-  order_->shape_.Clear();
-  const FoldCall described = DescribeFold(*call, order_->rank_, order_->nranks_, &order_->shape_);
-  const size_t bytes = FoldStagingBytes(order_->layout_, {&described, 1});
-  ANNULUS_RETURN_IF_ERROR(order_->calls_->Acquire(stream_, 1, bytes, true, until, &place_));
-  StreamFold* const fold = order_->FoldOf(place_.call);
-  MakeFoldProgram(order_->layout_, {&described, 1}, order_->pieces_, place_.staging, place_.program, {&fold, 1});
+  StreamOrder& order = *order_;
+  Making& making = order.making_;
+  making.shapes.resize(std::max<size_t>(making.shapes.size(), 1));
+  making.shapes.front().Clear();
+  making.calls.assign(1, DescribeFold(*call, order.rank_, order.nranks_, &making.shapes.front()));
+  const size_t bytes = FoldStagingBytes(order.layout_, making.calls);
+  ANNULUS_RETURN_IF_ERROR(order.calls_->Acquire(stream_, 1, bytes, true, until, &place_));
+  making.folds.assign(1, order.FoldOf(place_.call, 0));
+  making.by_request = making.folds;
+  MakeFoldProgram(order.layout_, making.calls, order.pieces_, place_.staging, place_.program, making.folds);
   call->send_queue = call->recv_queue = nullptr;  // The ranks touch neither buffer.
   return Status();
 }
 
+// Requests without elements have no fold: the ranks do them as usual, which touches no buffer.
+Status StreamOrder::Call::StageGroup(std::span<Request* const> made, std::span<Request* const> queued) {
+  StreamOrder& order = *order_;
+  Making& making = order.making_;
+  making.shapes.resize(std::max(making.shapes.size(), queued.size()));
+  making.calls.clear();
+  making.by_request.assign(queued.size(), nullptr);
+  std::vector<size_t> requests;  // Of those described.
+  for (size_t i = 0; i < queued.size(); ++i) {
+    const Request& request = *queued[i];
+    FoldShape* const shape = &making.shapes[making.calls.size()];
+    shape->Clear();
+    const bool is_empty =
+        request.is_fused() ? request.call.count == 0 : FoldBytes(request.arguments, order.nranks_) == 0;
+    if (is_empty) continue;
+    making.calls.push_back(request.is_fused() ? DescribeFold(request.members, shape)
+                                              : DescribeFold(request.arguments, order.rank_, order.nranks_, shape));
+    requests.push_back(i);
+  }
+  const size_t bytes = FoldStagingBytes(order.layout_, making.calls);
+  ANNULUS_RETURN_IF_ERROR(order.calls_->Acquire(stream_, static_cast<int>(made.size()), bytes, true, until_, &place_));
+  making.folds.clear();
+  for (const size_t request : requests) {
+    making.folds.push_back(order.FoldOf(place_.call, making.folds.size()));
+    making.by_request[request] = making.folds.back();
+  }
+  MakeFoldProgram(order.layout_, making.calls, order.pieces_, place_.staging, place_.program, making.folds);
+  const auto forget = [](Request* each) { each->arguments.send_queue = each->arguments.recv_queue = nullptr; };
+  std::ranges::for_each(made, forget);  // The ranks touch no buffer.
+  std::ranges::for_each(queued, forget);
+  return Status();
+}
+
 Status StreamOrder::Call::Enqueue(std::span<Request* const> made, std::span<Request* const> queued) {
+  if (is_group_) ANNULUS_RETURN_IF_ERROR(StageGroup(made, queued));
   if (place_.call == nullptr) return Status();
   const StreamCalls::Place place = place_;
   place_ = {};
@@ -161,13 +222,19 @@ Status StreamOrder::Call::Enqueue(std::span<Request* const> made, std::span<Requ
   if (!is_captured()) rest_ = place;
   for (Request* const each : made) each->stream = place.call;
   for (Request* const each : queued) each->stream = place.call;
-  if (!is_candidate_) return Status();
-  StreamFold* const fold = order_->FoldOf(place.call);
-  fold->agreement = order_->agreement_.get();
-  fold->number = ++order_->candidates_;
-  order_->pieces_ += fold->pieces;
-  for (Request* const each : made) each->fold = fold;
+  if (has_folds_) NameFolds(is_group_ ? queued : made);
   return Status();
+}
+
+void StreamOrder::Call::NameFolds(std::span<Request* const> of) {
+  for (size_t i = 0; i < of.size(); ++i) {
+    StreamFold* const fold = order_->making_.by_request[i];
+    if (fold == nullptr) continue;
+    fold->agreement = order_->agreement_.get();
+    fold->number = ++order_->candidates_;
+    order_->pieces_ += fold->pieces;
+    of[i]->fold = fold;
+  }
 }
 
 Status StreamOrder::Call::Finish() { return rest_.call != nullptr ? order_->calls_->Finish(stream_, rest_) : Status(); }

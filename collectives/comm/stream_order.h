@@ -3,7 +3,8 @@
 // where it is, since the stream waits at a gate while the ranks use it.
 //
 // Large collectives may be done in memory of the device that the ranks share instead (algorithms/shared_fold), once
-// they have agreed, which they do in allreduces, reduce-scatters and allgathers.
+// they have agreed, which they do in allreduces, reduce-scatters and allgathers. A group all of whose calls may be is
+// one program: a fold for each call, or for the allreduces that are added together.
 //
 // Threads: OpenAll, MemoryBytes and GpuBytes from any; Call while its thread has the lock.
 #pragma once
@@ -76,7 +77,8 @@ class StreamOrder {
     // them. Waits up to `until`. Errors: kInvalidArgument, where their streams differ; as StreamCalls::Acquire.
     Status Stage(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
     // Puts the calls into their stream, and names their place in the requests `made` of them and in those that are to
-    // be `queued`. Errors: as StreamCalls::Enqueue; the place of a captured call is then to be recycled.
+    // be `queued`. Makes the program of a group, for which it takes the place. Errors: as StreamCalls::Enqueue and
+    // Acquire; the place of a captured call is then to be recycled.
     Status Enqueue(std::span<Request* const> made, std::span<Request* const> queued);
     // Puts the rest of them there, once they are queued. Errors: as StreamCalls::Finish.
     Status Finish();
@@ -90,15 +92,20 @@ class StreamOrder {
     Status StageCopies(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
     Status StageInGraph(std::span<CallArguments> calls);
     Status StageProgram(CallArguments* call, Deadline until);
+    Status StageGroup(std::span<Request* const> made, std::span<Request* const> queued);
+    // Names the folds of requests `of`, which are queued.
+    void NameFolds(std::span<Request* const> of);
     // What the ranks have to do before calls can be folds.
     void DoTask();
 
     StreamOrder* const order_;
     void* stream_ = nullptr;
     StreamCapture capture_;
-    StreamCalls::Place place_;   // Until it is enqueued.
-    StreamCalls::Place rest_;    // Of which a part is still to be enqueued.
-    bool is_candidate_ = false;  // A call in which the ranks may agree, or a fold.
+    StreamCalls::Place place_;      // Until it is enqueued.
+    StreamCalls::Place rest_;       // Of which a part is still to be enqueued.
+    bool has_folds_ = false;        // Some of the calls are folds, or one in which the ranks may agree.
+    bool is_group_ = false;         // The folds are those of a group.
+    Deadline until_ = kNoDeadline;  // For the place of a group.
   };
 
   // Opens all gates, those of later calls too.
@@ -112,10 +119,27 @@ class StreamOrder {
   size_t GpuBytes() const { return gpu_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  // Whether it may be a fold once the ranks have agreed, and whether they may do so in it.
-  bool MayBeFold(const CallArguments& call) const;
-  bool MayAgreeIn(const CallArguments& call) const;
-  StreamFold* FoldOf(StreamCall* call);
+  // Those of one place.
+  struct PlaceFolds {
+    const StreamCall* call = nullptr;
+    std::vector<std::unique_ptr<StreamFold>> of;
+  };
+
+  // Calls whose program is made.
+  struct Making {
+    std::vector<FoldShape> shapes;
+    std::vector<FoldCall> calls;
+    std::vector<StreamFold*> folds;       // Of the calls.
+    std::vector<StreamFold*> by_request;  // Null: the request has none.
+  };
+
+  // Whether they may be folds once the ranks have agreed.
+  bool MayBeFolds(std::span<const CallArguments> calls) const;
+  // The call in which the ranks may agree: at most one, since few may be under way. calls.size(): none.
+  size_t FindCandidate(std::span<const CallArguments> calls) const;
+  size_t LeastFoldBytes() const;
+  // A fold of that place, by number.
+  StreamFold* FoldOf(StreamCall* call, size_t number);
 
   const int rank_;
   const int nranks_;
@@ -127,11 +151,11 @@ class StreamOrder {
   // For the thread that has the lock; kept so that later calls need no memory.
   StagedBuffers buffers_;
   std::vector<StagedBuffers::Place> places_;
-  FoldShape shape_;
+  Making making_;
   uint64_t candidates_ = 0;                         // Calls so far that may have been folds.
   uint64_t pieces_ = 0;                             // Pieces of the calls that were folds.
   FoldLayout layout_;                               // Once this rank reaches all others' memory.
-  std::vector<std::unique_ptr<StreamFold>> folds_;  // One for each place that had such a call.
+  std::vector<std::unique_ptr<PlaceFolds>> folds_;  // One for each place that had such a call.
   std::atomic<size_t> gpu_bytes_ = 0;
 };
 

@@ -47,9 +47,8 @@ void FoldMaker::AddPiece(uint32_t piece) {
   program->Add(Kind::kSay, steps.ready());
   if (folds_) {
     program->Add(Kind::kAwait, steps.ready());
-    folds_of_piece_ = 0;
     AddFolds();
-    if (folds_of_piece_ > 0) program->Add(Kind::kFold, folds_of_piece_);
+    Launch();
     program->Add(Kind::kSay, steps.folded());
   }
   program->Add(Kind::kAwait, steps.folded());
@@ -57,6 +56,11 @@ void FoldMaker::AddPiece(uint32_t piece) {
   if (!target_.fold->has_host_output) return;
   program->Add(Kind::kSay, steps.out());
   program->Add(Kind::kAwait, steps.out());
+}
+
+void FoldMaker::Launch() {
+  if (folds_to_launch_ > 0) target_.program->Add(Kind::kFold, folds_to_launch_);
+  folds_to_launch_ = 0;
 }
 
 void FoldMaker::AddInput(size_t offset, const std::byte* user, bool on_host, size_t staged, size_t bytes) {
@@ -81,7 +85,7 @@ void FoldMaker::AddFold(size_t offset, size_t count, int last) {
   op.op = call_.op;
   op.divisor = call_.op == ReduceOp::kAvg ? static_cast<uint32_t>(n) : 0;
   target_.program->folds.push_back(op);
-  ++folds_of_piece_;
+  if (++folds_to_launch_ == StreamProgram::kMostFolds) Launch();
 }
 
 void FoldMaker::AddOutput(int rank, size_t offset, std::byte* user, bool on_host, size_t staged, size_t bytes) {

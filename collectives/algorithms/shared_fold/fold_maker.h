@@ -49,7 +49,7 @@ class FoldMaker {
   virtual void AddResults() = 0;
   virtual bool has_host_input() const = 0;
   virtual bool has_host_output() const = 0;
-  // Most folds of all pieces together.
+  // Most folds of all pieces together. Those of a piece are launched so many at a time as may be.
   virtual size_t MostFolds() const = 0;
 
   // Copies `bytes` from a buffer of the user's to this rank's memory, at `offset` of the piece; on the host, by way of
@@ -66,6 +66,7 @@ class FoldMaker {
 
  private:
   void AddPiece(uint32_t piece);
+  void Launch();
   std::byte* InMemoryOf(int rank, size_t offset) const {
     return layout_.memory[static_cast<size_t>(rank)] + half_ + offset;
   }
@@ -75,7 +76,7 @@ class FoldMaker {
   const std::byte** lists_ = nullptr;
   uint32_t piece_ = 0;
   size_t half_ = 0;
-  uint32_t folds_of_piece_ = 0;
+  uint32_t folds_to_launch_ = 0;
 };
 
 }  // namespace annulus

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/shared_fold/fold_maker.h"
 #include "collectives/algorithms/shared_fold/fold_shares.h"
+#include "collectives/algorithms/shared_fold/fold_tensors.h"
 #include "collectives/core/schedule.h"
 
 namespace annulus {
@@ -140,7 +141,10 @@ class EqualParts final : public FoldMaker {
 
 template <class Use>
 void WithMaker(const FoldLayout& layout, const FoldCall& call, Use use) {
-  if (call.shape != nullptr) {
+  if (call.kind == CollectiveKind::kAllreduceGroup) {
+    FoldTensors maker(layout, call);
+    use(&maker);
+  } else if (call.shape != nullptr) {
     FoldShares maker(layout, call);
     use(&maker);
   } else {

@@ -5,9 +5,10 @@
 // folds.
 //
 // A call is cut into pieces that the memory holds, each with four steps. Where a buffer has a part for every rank, a
-// piece has some elements of each; where parts differ in size, its share of each (fold_shares.h). A piece lies in one
-// half of the memory and the next one in the other: what a rank still reads of the last one is not overwritten by the
-// next. When it says that it has the input of a piece there, it has the results of the piece before.
+// piece has some elements of each; where parts differ in size, its share of each (fold_shares.h); of tensors that are
+// added together, as many as it holds (fold_tensors.h). A piece lies in one half of the memory and the next one in the
+// other: what a rank still reads of the last one is not overwritten by the next. When it says that it has the input of
+// a piece there, it has the results of the piece before.
 //
 // The calls of a group are one program, with the pieces of each behind those of the one before.
 //
@@ -87,6 +88,15 @@ constexpr bool HasFoldProgram(CollectiveKind kind) {
   return kind != CollectiveKind::kNone && kind != CollectiveKind::kBarrier && kind <= CollectiveKind::kReduceScatterv;
 }
 
+// One allreduce of a group.
+struct FoldTensor {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  size_t count = 0;  // Elements.
+  bool has_host_input = false;
+  bool has_host_output = false;
+};
+
 // A run of elements of one part, in a buffer of this rank's.
 struct FoldRun {
   int part = 0;
@@ -96,13 +106,16 @@ struct FoldRun {
   bool on_host = false;
 };
 
-// The parts of a call in which these differ in size, and where this rank has them.
+// What a call has that is not a buffer, or a part for every rank, of one size: parts that differ in size, and where
+// this rank has them, or tensors.
 struct FoldShape {
   std::vector<size_t> parts;  // Elements of each. What is reduced of part r, the rank that folds chunk r folds.
   std::vector<FoldRun> inputs;
   std::vector<FoldRun> outputs;
+  std::vector<FoldTensor> tensors;  // In place of parts; none is empty.
 
   void Clear() {
+    tensors.clear();
     parts.clear();
     inputs.clear();
     outputs.clear();
@@ -115,7 +128,7 @@ struct FoldCall {
   int root = 0;
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  // Null: the buffers are those below. Else they are not used.
+  // Null: the buffers are those below. Else they are not used, and of a group's tensors `kind` is kAllreduceGroup.
   const FoldShape* shape = nullptr;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;

@@ -1,9 +1,6 @@
 // FoldShares: the program of a call whose parts differ in size. Each piece has an equal share of each part, so that all
 // ranks have something to fold in each, and the shares lie one behind the other in the memory.
 //
-// The parts of the buffers of an allgatherv or a reduce_scatterv are such, and the chunks of the allreduces of a group,
-// as they lie behind each other (core/segments.h).
-//
 // Threads: as FoldMaker.
 #pragma once
 

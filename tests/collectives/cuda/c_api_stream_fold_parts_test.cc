@@ -9,6 +9,7 @@
 
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/cuda/calls_in_stream.h"
+#include "tests/collectives/cuda/folding_ranks.h"
 #include "tests/collectives/cuda/mapped_fold.h"
 #include "tests/collectives/harness/rank_threads.h"
 #include "tests/collectives/harness/stream_ranks.h"
@@ -17,7 +18,6 @@
 namespace annulus {
 namespace {
 
-using cuda::FakeLink;
 using cuda::Stream;
 
 constexpr annulus_kind_t kKinds[] = {ANNULUS_CALL_ALLGATHERV, ANNULUS_CALL_REDUCE_SCATTERV};
@@ -31,39 +31,6 @@ class StreamFoldPartsTest : public testing::Test {
     if (cuda::KernelImage().empty()) GTEST_SKIP() << "this build has no kernels";
   }
 };
-
-struct Rank {
-  annulus_comm_t* comm;
-  int number;
-  int nranks;
-  StreamUser* user;
-  Stream stream;
-
-  void Compare(const CallInStream& call) const { CompareOne(comm, number, nranks, user, stream, call); }
-};
-
-// Calls body(rank) for ranks that are threads of a process, with rank i on GPU i % gpus; their calls are folds.
-template <class Body>
-void OnThreads(int nranks, int gpus, Body body, bool fails = false, int64_t timeout_ms = 60'000) {
-  InProcesses(1, [&](int) {
-    cuda::FakeControl* const fake = LoadDriver({.devices = gpus, .link = [](int, int) { return FakeLink::kNvlink; }});
-    ClusterConfig config = FoldingRanks(nranks);
-    config.timeout_ms = timeout_ms;
-    Cluster(config).Run([&](annulus_comm_t* comm, int number) {
-      StreamUser user(number % gpus, number % gpus);
-      const Stream stream = user.NewStream();
-      Agree(comm, &user, stream);
-      body(Rank{comm, number, nranks, &user, stream});
-      user.LetGo();
-      EXPECT_TRUE(user.Drain(stream));
-      if (!fails) annulus_barrier(comm);
-    });
-    std::vector<std::string> violations = fake->Violations();
-    // What gates were opened for in vain may work in the shared memory at a time. It is nobody's then.
-    if (fails) std::erase_if(violations, [](const std::string& each) { return each.ends_with(", in exports"); });
-    EXPECT_EQ(violations, std::vector<std::string>());
-  });
-}
 
 // Parts of very different sizes, some of them empty; of one piece and of several.
 std::vector<std::vector<size_t>> ShapesOf(int nranks) {
@@ -82,7 +49,7 @@ std::vector<std::vector<size_t>> ShapesOf(int nranks) {
 TEST_F(StreamFoldPartsTest, EachHasTheBitsOfHostMemoryWhereverBuffersLie) {
   for (const int nranks : {2, 3, 4}) {
     if (kSanitized && nranks == 2) continue;
-    OnThreads(nranks, 1, [](const Rank& own) {
+    OnFoldingThreads({nranks}, [](const FoldingRank& own) {
       size_t count = 0;
       for (const annulus_kind_t kind : kKinds) {
         for (const std::vector<size_t>& counts : ShapesOf(own.nranks)) {
@@ -108,13 +75,13 @@ TEST_F(StreamFoldPartsTest, EachTakesTheCopiesThatItNeedsAndReductionsOneKernelO
   constexpr int kRanks = 4;
   for (const int gpus : {1, 2, 4}) {
     if (kSanitized && gpus == 4) continue;
-    OnThreads(kRanks, gpus, [=](const Rank& own) {
+    OnFoldingThreads({kRanks, gpus}, [=](const FoldingRank& own) {
       for (const int pieces : {1, 3}) {
         for (const annulus_kind_t kind : kKinds) {
           std::vector<size_t> counts;
           const size_t bytes = static_cast<size_t>(pieces) * (kPieceBytes - 2'000);
           for (const size_t eighths : {1, 1, 4, 2}) counts.push_back(bytes * eighths / 8 / sizeof(float));
-          CallsInStream calls(own.comm, own.number, kRanks, own.user);
+          CallsInStream calls = own.NoCalls();
           calls.Add({kind, counts});
           annulus_barrier(own.comm);
           const cuda::FakeCounts before = own.user->fake()->Counts();
@@ -137,11 +104,11 @@ TEST_F(StreamFoldPartsTest, EachTakesTheCopiesThatItNeedsAndReductionsOneKernelO
 
 // Pieces of one call do not overwrite what another still reads, in several streams.
 TEST_F(StreamFoldPartsTest, CallsOfAllKindsFollowEachOther) {
-  OnThreads(3, 1, [](const Rank& own) {
+  OnFoldingThreads({3}, [](const FoldingRank& own) {
     const Stream streams[] = {own.stream, own.user->NewStream(), own.user->NewStream()};
     std::vector<CallsInStream> calls;
     for (int i = 0; i < (kSanitized ? 8 : 14); ++i) {
-      calls.emplace_back(own.comm, own.number, own.nranks, own.user);
+      calls.push_back(own.NoCalls());
       calls.back().Add({i % 3 == 2 ? ANNULUS_CALL_ALLGATHER : kKinds[i % 2], ShapesOf(3)[static_cast<size_t>(i) % 5]});
       ASSERT_EQ(calls.back().Submit(streams[i % 3]), ANNULUS_OK) << LastMessage();
     }
@@ -165,18 +132,15 @@ TEST_F(StreamFoldPartsTest, RanksThatTakeAPartForAnotherSizeAreNamed) {
   };
   for (const annulus_kind_t kind : kKinds) {
     for (const Case& each : cases) {
-      OnThreads(
-          3, 1,
-          [&](const Rank& own) {
-            CallsInStream calls(own.comm, own.number, own.nranks, own.user);
-            calls.Add({kind, own.number == kOdd ? each.odd : rest});
-            EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
-            EXPECT_TRUE(ComesTrue([&] { return Verdict(own.comm).status == ANNULUS_MISMATCH; }));
-            const std::string message = Verdict(own.comm).message;
-            EXPECT_NE(message.find(each.named), std::string::npos) << message;
-            EXPECT_TRUE(Verdict(own.comm).rank == kOdd || each.odd[0] != rest[0]) << message;
-          },
-          true);
+      OnFoldingThreads({3, 1, true}, [&](const FoldingRank& own) {
+        CallsInStream calls = own.NoCalls();
+        calls.Add({kind, own.number == kOdd ? each.odd : rest});
+        EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
+        EXPECT_TRUE(ComesTrue([&] { return Verdict(own.comm).status == ANNULUS_MISMATCH; }));
+        const std::string message = Verdict(own.comm).message;
+        EXPECT_NE(message.find(each.named), std::string::npos) << message;
+        EXPECT_TRUE(Verdict(own.comm).rank == kOdd || each.odd[0] != rest[0]) << message;
+      });
     }
   }
 }
@@ -184,29 +148,26 @@ TEST_F(StreamFoldPartsTest, RanksThatTakeAPartForAnotherSizeAreNamed) {
 TEST_F(StreamFoldPartsTest, ARankThatMakesTheCallWithoutAStreamEndsIt) {
   for (const annulus_kind_t kind : kKinds) {
     for (const int differs : {0, 1}) {
-      OnThreads(
-          2, 1,
-          [&](const Rank& own) {
-            const size_t counts[] = {5'000, 3'000};
-            std::vector<float> in(8'000), out(8'000);
-            if (own.number == differs && kind == ANNULUS_CALL_ALLGATHERV) {
-              EXPECT_EQ(annulus_allgatherv(own.comm, in.data(), counts[own.number], out.data(), counts, nullptr,
-                                           ANNULUS_FLOAT32),
-                        ANNULUS_MISMATCH);
-            } else if (own.number == differs) {
-              EXPECT_EQ(annulus_reduce_scatterv(own.comm, in.data(), counts, nullptr, out.data(), counts[own.number],
-                                                ANNULUS_FLOAT32, ANNULUS_SUM),
-                        ANNULUS_MISMATCH);
-            } else {
-              CallsInStream calls(own.comm, own.number, own.nranks, own.user);
-              calls.Add({kind, {counts[0], counts[1]}});
-              EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
-            }
-            EXPECT_TRUE(ComesTrue([&] { return Verdict(own.comm).status == ANNULUS_MISMATCH; }));
-            const std::string message = Verdict(own.comm).message;
-            EXPECT_NE(message.find("without a stream"), std::string::npos) << message;
-          },
-          true);
+      OnFoldingThreads({2, 1, true}, [&](const FoldingRank& own) {
+        const size_t counts[] = {5'000, 3'000};
+        std::vector<float> in(8'000), out(8'000);
+        if (own.number == differs && kind == ANNULUS_CALL_ALLGATHERV) {
+          EXPECT_EQ(
+              annulus_allgatherv(own.comm, in.data(), counts[own.number], out.data(), counts, nullptr, ANNULUS_FLOAT32),
+              ANNULUS_MISMATCH);
+        } else if (own.number == differs) {
+          EXPECT_EQ(annulus_reduce_scatterv(own.comm, in.data(), counts, nullptr, out.data(), counts[own.number],
+                                            ANNULUS_FLOAT32, ANNULUS_SUM),
+                    ANNULUS_MISMATCH);
+        } else {
+          CallsInStream calls = own.NoCalls();
+          calls.Add({kind, {counts[0], counts[1]}});
+          EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
+        }
+        EXPECT_TRUE(ComesTrue([&] { return Verdict(own.comm).status == ANNULUS_MISMATCH; }));
+        const std::string message = Verdict(own.comm).message;
+        EXPECT_NE(message.find("without a stream"), std::string::npos) << message;
+      });
     }
   }
 }
@@ -214,25 +175,22 @@ TEST_F(StreamFoldPartsTest, ARankThatMakesTheCallWithoutAStreamEndsIt) {
 TEST_F(StreamFoldPartsTest, AnAbortOpensTheGatesOfAllRanks) {
   for (const int held : {0, 2}) {
     static Tally submitted;
-    OnThreads(
-        3, 1,
-        [&](const Rank& own) {
-          if (own.number == held) own.user->Hold(own.stream);
-          for (const annulus_kind_t kind : kKinds) {
-            CallsInStream calls(own.comm, own.number, own.nranks, own.user);
-            calls.Add({kind, ShapesOf(3)[2], ANNULUS_FLOAT32, ANNULUS_SUM,
-                       own.number == 0 ? Where::kPinned : Where::kDevice});
-            if (own.number == 1) continue;
-            EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
-          }
-          submitted.Add();
-          ASSERT_TRUE(submitted.WaitFor(3));
-          EXPECT_TRUE(own.number != 1 || annulus_comm_abort(own.comm, "enough") == ANNULUS_OK);
-          EXPECT_TRUE(ComesTrue([&] { return Verdict(own.comm).status == ANNULUS_ABORTED; }));
-          own.user->LetGo();
-          EXPECT_TRUE(own.user->Drain(own.stream));
-        },
-        true);
+    OnFoldingThreads({3, 1, true}, [&](const FoldingRank& own) {
+      if (own.number == held) own.user->Hold(own.stream);
+      for (const annulus_kind_t kind : kKinds) {
+        CallsInStream calls = own.NoCalls();
+        calls.Add(
+            {kind, ShapesOf(3)[2], ANNULUS_FLOAT32, ANNULUS_SUM, own.number == 0 ? Where::kPinned : Where::kDevice});
+        if (own.number == 1) continue;
+        EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
+      }
+      submitted.Add();
+      ASSERT_TRUE(submitted.WaitFor(3));
+      EXPECT_TRUE(own.number != 1 || annulus_comm_abort(own.comm, "enough") == ANNULUS_OK);
+      EXPECT_TRUE(ComesTrue([&] { return Verdict(own.comm).status == ANNULUS_ABORTED; }));
+      own.user->LetGo();
+      EXPECT_TRUE(own.user->Drain(own.stream));
+    });
   }
 }
 
@@ -254,7 +212,7 @@ TEST_F(StreamFoldPartsTest, ARankThatIsKilledBlocksNoStream) {
             StreamUser user;
             const Stream stream = user.NewStream();
             Agree(comm, &user, stream);
-            const Rank own{comm, number, 3, &user, stream};
+            const FoldingRank own{comm, number, 3, &user, stream};
             own.Compare({kind, ShapesOf(3)[0]});
             own.Compare({kind, ShapesOf(3)[2], ANNULUS_FLOAT32, ANNULUS_SUM, Where::kHost});
             CallsInStream calls(comm, number, 3, &user);

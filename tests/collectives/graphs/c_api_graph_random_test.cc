@@ -43,9 +43,9 @@ TEST(CudaGraphRandomTest, ProgramsOfGraphsDoWhatTheirStepsDoInTurn) {
     config.nranks = form == 0 ? 3 : 2;
     config.transport = form == 2 ? "tcp" : "shm";
     config.timeout_ms = 60'000;
-    // Live sums of a kilobyte and more are folds, once the ranks have agreed; over shared memory.
+    // Live calls of four kilobytes and more are folds, once the ranks have agreed; over shared memory.
     config.small_bytes = 256;
-    config.stream_fold_bytes = 64 * 1024;
+    config.stream_fold_bytes = 256 * 1024;
     Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
       for (uint64_t seed = 1; seed <= rounds / 3 && !testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE(testing::Message() << "form " << form << ", seed " << seed);
