@@ -47,8 +47,11 @@ void Redial::OnDialled(const Status& status, SealedFd connection) {
     connected_at_ = net_->Now();
     return Stop();
   }
-  // Nobody listens there, or somebody else does: the process is gone. Or the judge has this rank's goodbye.
-  if (status.os_errno() == ECONNREFUSED || status.code() == Code::kProtocol) {
+  // Nobody listens there, or somebody else does, of another run or with another key, as after a restart of the job: the
+  // process is gone. Or the judge has this rank's goodbye.
+  const bool is_another =
+      status.code() == Code::kProtocol || status.code() == Code::kMismatch || status.code() == Code::kAuth;
+  if (status.os_errno() == ECONNREFUSED || is_another) {
     Stop();
     return handlers_.on_refused();
   }

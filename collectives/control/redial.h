@@ -1,6 +1,7 @@
 // Redial: a rank's attempts to reach rank 0's control door again.
 //
-// An attempt that fails is followed by another one until the time is up, unless nobody listens at the door any more.
+// An attempt that fails is followed by another one until the time is up, unless nobody listens at the door any more, or
+// a process of another run does.
 // A connection that breaks soon after it was made is not made again at once: something between the two hosts may let
 // every handshake pass and reset what follows.
 //
@@ -21,7 +22,7 @@ class Redial {
   struct Handlers {
     // The callee owns `fd`. Returns false when it cannot be used; the attempts go on.
     std::function<bool(SealedFd connection)> on_connected;
-    // Nobody listens at the door, or rank 0 expects this rank no more.
+    // Nobody listens at the door, somebody else does, or rank 0 expects this rank no more.
     std::function<void()> on_refused;
     // The time is up; `last` says how the last attempt failed.
     std::function<void(const Status& last)> on_late;

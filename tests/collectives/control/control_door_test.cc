@@ -113,8 +113,11 @@ TEST_F(ControlDoorTest, WhoIsAcceptedAndNotAnsweredIsToldSo) {
 }
 
 TEST_F(ControlDoorTest, OthersDoNot) {
-  EXPECT_FALSE(Dial("another key", HelloOf(2)).ok());
-  EXPECT_FALSE(Dial("the key", HelloOf(2, 8)).ok()) << "another job";
+  Hello of_another_run = HelloOf(2);
+  of_another_run.identity.run = {"B", 1};
+  EXPECT_EQ(Dial("another key", HelloOf(2)).code(), Code::kAuth);
+  EXPECT_EQ(Dial("the key", HelloOf(2, 8)).code(), Code::kProtocol) << "another job";
+  EXPECT_EQ(Dial("the key", of_another_run).code(), Code::kMismatch) << "another run";
   EXPECT_EQ(Dial("the key", HelloOf(3)).code(), Code::kProtocol) << "a rank that has left";
   EXPECT_FALSE(Dial("the key", HelloOf(4)).ok()) << "no rank of this job";
   EXPECT_TRUE(returned_.empty());

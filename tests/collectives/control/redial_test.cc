@@ -118,6 +118,20 @@ TEST_F(RedialTest, NobodyAtTheDoorEndsTheAttempts) {
   EXPECT_EQ(net_.times.size(), 1u);
 }
 
+// As after a restart, whose listener has the port of the rank 0 that was killed.
+TEST_F(RedialTest, SomebodyElseAtTheDoorEndsTheAttempts) {
+  for (const Code code : {Code::kProtocol, Code::kMismatch, Code::kAuth}) {
+    net_.answer = Status(code, "of another run, job or key");
+    net_.times.clear();
+    refused_ = 0;
+    redial_.Begin(3 * kSecond);
+    RunFor(10 * kSecond);
+    EXPECT_EQ(refused_, 1) << CodeName(code);
+    EXPECT_EQ(net_.times.size(), 1u) << CodeName(code);
+  }
+  EXPECT_EQ(late_, 0);
+}
+
 TEST_F(RedialTest, NothingFollowsStop) {
   net_.answer = Status::System("connecting to rank 0", ENETUNREACH);
   redial_.Begin(3 * kSecond);
