@@ -88,6 +88,7 @@ bool ControlJudge::AllDelivered() const {
 bool ControlJudge::AwaitsReturn() const {
   const Nanoseconds now = config_.net->Now();
   if (now >= leave_by_) return false;
+  if (departure_) return true;  // After a pause, this may run before NotePause; Act leaves once nobody is away.
   if (now - returned_at_ < kReplayGrace || now < absences_.latest()) return true;
   const Deadline path_until = std::max(path_until_, returned_at_ + kPathGrace);
   return now < path_until && !AllDelivered();

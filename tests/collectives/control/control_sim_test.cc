@@ -318,6 +318,30 @@ TEST_P(ControlSimTest, NobodyBlamesARankThatIsOnlyPaused) {
   std::printf("%d ranks: %s\n", n, TimesText(times).c_str());
 }
 
+// A rank is away when the verdict is announced, and rank 0 is paused while it waits for it in order to leave, for
+// longer than a rank may be away.
+TEST_P(ControlSimTest, APausedRankZeroDoesNotLeaveBeforeARankThatIsAwayHasTheVerdict) {
+  const int n = GetParam();
+  for (int step = 0; step < 100; ++step) {
+    SCOPED_TRACE(testing::Message() << n << " ranks, step " << step);
+    SimControlJob job(step + 1, n, {});
+    for (int rank = 0; rank < n; ++rank) job.At(0, [&job, rank] { job.Open(rank); });
+    job.At(2 * kMillisecond, [&] { job.Cut({1}, {.kind = SimCut::Kind::kReset}); });
+    job.At(2 * kMillisecond + kMicrosecond, [&] {
+      job.Abort(0);
+      job.Close(0);
+      job.Pause(0, 2 * kSecond + step * 7 * kMillisecond);
+    });
+    job.Run(kLimit);
+    EXPECT_TRUE(job.closed(0));
+    for (int rank = 0; rank < n; ++rank) {
+      ASSERT_TRUE(job.verdict(rank)) << "rank " << rank;
+      EXPECT_EQ(job.verdict(rank)->code, Code::kAborted) << "rank " << rank << ": " << job.verdict(rank)->message;
+    }
+    if (HasFailure()) return;
+  }
+}
+
 // Something between the hosts lets handshakes pass and resets what follows, for ever: rank 0 leaves all the same.
 TEST_P(ControlSimTest, APathThatBreaksEachConnectionHoldsRankZeroUpForALimitedTime) {
   const int n = GetParam();
