@@ -219,7 +219,7 @@ void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
   visitor->blob = join.blob;
   visitor->process = join.process;
   visitor->seated = true;
-  patience_ends_ = std::min(patience_ends_, DeadlineAfter(join.patience));
+  visitor->patience_ends = DeadlineAfter(join.patience);
   if (seats_[rank] && seats_[rank]->stream) seats_[rank]->stream->Abandon();  // Its connection broke.
   if (!seats_[rank]) ++seated_;
   seats_[rank] = Remove(visitor);
@@ -282,7 +282,11 @@ std::unique_ptr<RendezvousHost::Visitor> RendezvousHost::Remove(Visitor* visitor
 }
 
 Deadline RendezvousHost::DecideBy() const {
-  return patience_ends_ - std::min(kAnswerMargin, (patience_ends_ - start_) / 10);
+  Deadline first = patience_ends_;
+  for (const auto& seat : seats_) {
+    if (seat) first = std::min(first, seat->patience_ends);
+  }
+  return first - std::min(kAnswerMargin, (first - start_) / 10);
 }
 
 bool RendezvousHost::GivesUp() {

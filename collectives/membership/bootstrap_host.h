@@ -38,9 +38,10 @@ class RendezvousHost {
     std::string from;
     Deadline limit = kNoDeadline;  // Deadline for joining.
     std::shared_ptr<ControlStream> stream;
-    int rank = Status::kNoRank;  // Authenticated rank.
-    Library library;             // As it says; the file comes with its join.
-    ControlConnection ends;      // Without its descriptor.
+    int rank = Status::kNoRank;            // Authenticated rank.
+    Library library;                       // As it says; the file comes with its join.
+    ControlConnection ends;                // Without its descriptor.
+    Deadline patience_ends = kNoDeadline;  // The rank's own deadline, once it has joined.
     bool seated = false;
     bool taken = false;       // It has the table.
     bool returned = false;    // It has the table, and came to the control door.
@@ -66,6 +67,7 @@ class RendezvousHost {
   void Drop(Visitor* visitor, Strays::Reason reason, const std::string& detail);
   void DropSlow();
   std::unique_ptr<Visitor> Remove(Visitor* visitor);
+  // When the answer is due: before the first deadline of rank 0 and of those that have a seat.
   Deadline DecideBy() const;
   // Whether config_.give_up failed; failure_ is then its status.
   bool GivesUp();
@@ -94,7 +96,7 @@ class RendezvousHost {
   std::list<std::unique_ptr<Visitor>> visitors_;
   std::vector<std::unique_ptr<Visitor>> seats_;  // By rank; null: not joined. Rank 0 needs none.
   int seated_ = 0;
-  Deadline patience_ends_;                     // Earliest deadline of the ranks that have joined.
+  Deadline patience_ends_;                     // Rank 0's own deadline, or sooner once this is known to fail.
   Status failure_;                             // Failure found before everyone has joined.
   bool exhausted_ = false;                     // failure_ is that there are no descriptors.
   EncodedMessage table_;                       // Set once ranks are given it.

@@ -151,6 +151,31 @@ TEST_F(BootstrapTroubleTest, AddressAtWhichNobodyAnswersIsNamed) {
   ExpectOneFailure(Run({Config(1, 2, 300 * kMillisecond)}), Code::kTimeout, "nothing answers at this address");
 }
 
+// A rank with a short deadline joins and goes; what remains is the deadline of rank 0.
+TEST_F(BootstrapTroubleTest, DeadlineOfARankThatHasGoneEndsNothing) {
+  constexpr Nanoseconds kShort = 2 * kSecond;
+  std::vector<Outcome> host(1);
+  std::jthread thread([&] { host = Run({Config(0, 3)}); });
+  Reactor reactor;
+  ConnectPlan plan;
+  plan.hello = RendezvousHello(Config(1, 3));
+  plan.key = kKey;
+  plan.deadline = DeadlineAfter(kPatience);
+  plan.dials.resize(1);
+  ASSERT_TRUE(Resolve(Config(0, 3).rendezvous, plan.deadline, &plan.dials[0].endpoints).ok());
+  std::vector<Stream> streams;
+  ASSERT_TRUE(EstablishStreams(&reactor, plan, &streams).ok());
+  const std::string join = *EncodeMessage(MessageType::kJoin, Encode(JoinMessage{3, 1, kShort, "", "gone"}));
+  ASSERT_EQ(::send(streams[0].socket.native_handle(), join.data(), join.size(), 0), static_cast<ssize_t>(join.size()));
+  streams.clear();
+  const Deadline end = DeadlineAfter(kShort + 200 * kMillisecond);
+  while (Now() < end) reactor.WaitUntil(end);
+  std::vector<Outcome> outcomes = Run({Config(1, 3, 20 * kSecond), Config(2, 3, 20 * kSecond)});
+  thread.join();
+  outcomes.insert(outcomes.begin(), std::move(host[0]));
+  ExpectTable(outcomes);
+}
+
 // A rank that has joined and then does not read, as one that is stopped. Small buffers keep the table from fitting.
 TEST_F(BootstrapTroubleTest, RankThatDoesNotTakeTheTableIsNamedToAll) {
   ReservedPort reserved;
