@@ -47,10 +47,9 @@ void Redial::OnDialled(const Status& status, SealedFd connection) {
     connected_at_ = net_->Now();
     return Stop();
   }
-  // Nobody listens there, or somebody else does, of another run or with another key, as after a restart of the job: the
-  // process is gone. Or the judge has this rank's goodbye.
-  const bool is_another =
-      status.code() == Code::kProtocol || status.code() == Code::kMismatch || status.code() == Code::kAuth;
+  // Nobody listens there, or somebody else does, of another run, as after a restart of the job: the process is gone. Or
+  // the judge has this rank's goodbye. An error of authentication may be a broken connection's.
+  const bool is_another = status.code() == Code::kProtocol || status.code() == Code::kMismatch;
   if (status.os_errno() == ECONNREFUSED || is_another) {
     Stop();
     return handlers_.on_refused();

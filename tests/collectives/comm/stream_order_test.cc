@@ -97,7 +97,7 @@ TEST(StreamOrderTest, OthersHaveTheLockWhileACaptureWaitsForTheDriver) {
   });
   MemoryDomains domains;
   domains.Add(&device);
-  order.Open(&domains, SIZE_MAX, {}, {});
+  order.Open(&domains, SIZE_MAX, {}, {}, nullptr);
   {
     const std::unique_lock<std::mutex> own = order.Lock({&call, 1});
     StreamOrder::Call in_stream(&order);

@@ -120,7 +120,7 @@ TEST_F(RedialTest, NobodyAtTheDoorEndsTheAttempts) {
 
 // As after a restart, whose listener has the port of the rank 0 that was killed.
 TEST_F(RedialTest, SomebodyElseAtTheDoorEndsTheAttempts) {
-  for (const Code code : {Code::kProtocol, Code::kMismatch, Code::kAuth}) {
+  for (const Code code : {Code::kProtocol, Code::kMismatch}) {
     net_.answer = Status(code, "of another run, job or key");
     net_.times.clear();
     refused_ = 0;
