@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/file_limit.h"
 
@@ -31,9 +32,11 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   int get() const { return fd_; }
+  // Some file systems tell only then that there was no room.
+  bool Close() { return close(std::exchange(fd_, -1)) == 0; }
 
  private:
-  const int fd_;
+  int fd_;
 };
 
 json Describe(const TuningSubject& subject) {
@@ -146,10 +149,10 @@ Status WriteTuningFile(const std::string& path, const TuningSubject& subject, co
   constexpr mode_t kReadableByAll = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
   const FileLimitGuard guard;
   std::string draft = path + ".XXXXXX";
-  const File file(mkostemp(draft.data(), O_CLOEXEC));
+  File file(mkostemp(draft.data(), O_CLOEXEC));
   if (file.get() < 0) return Status::System("cannot write " + FileText(path), errno);
   const bool good = WriteAll(file.get(), content.dump(1) + "\n") && fchmod(file.get(), kReadableByAll) == 0 &&
-                    std::rename(draft.c_str(), path.c_str()) == 0;
+                    file.Close() && std::rename(draft.c_str(), path.c_str()) == 0;
   if (good) return Status();
   const int cause = errno;
   unlink(draft.c_str());

@@ -114,7 +114,9 @@ Status TraceFile::Write(size_t most_events) {
   }
   errno = 0;
   WriteTraceJson(owner_, trace_.Read(Now(), most_events), file.get());
-  const bool complete = std::fflush(file.get()) == 0 && std::ferror(file.get()) == 0;
+  const bool written = std::fflush(file.get()) == 0 && std::ferror(file.get()) == 0;
+  // Some file systems tell only then that there was no room.
+  const bool complete = std::fclose(file.release()) == 0 && written;
   if (complete && std::rename(part.c_str(), path_.c_str()) == 0) return Status();
   const int cause = errno;
   unlink(part.c_str());
