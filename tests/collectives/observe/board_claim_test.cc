@@ -1,4 +1,4 @@
-// BoardClaim: what annulus-run --watch hands down is used only when it is what it should be.
+// BoardClaim: what annulus-run --watch hands down is used only when it is what it should be. And what it shows.
 #include "collectives/observe/board_claim.h"
 
 #include <fcntl.h>
@@ -9,6 +9,8 @@
 
 #include <new>
 #include <string>
+
+#include "collectives/observe/monitor.h"
 
 namespace annulus {
 namespace {
@@ -91,6 +93,21 @@ TEST(BoardClaim, WhatIsNoPageIsLeftAlone) {
   Page larger(1);
   larger.head()->board_bytes += 64;
   EXPECT_EQ(larger.Acquire(0), nullptr);
+}
+
+// Its peers wait for it, and it is the one that is looked for.
+TEST(Board, ShowsWhatARankMovesThatNeverWaits) {
+  Board board;
+  Monitor monitor(2);
+  monitor.set_board(&board);
+  for (uint64_t number = 1; number <= 32; ++number) {
+    monitor.Sent(1, 100);
+    Call call;
+    call.sequence = number;
+    monitor.CountDrive(call, 1000);
+  }
+  EXPECT_EQ(board.sequence.Get(), 32u);
+  EXPECT_EQ(board.moved_bytes.Get(), 3200u);
 }
 
 }  // namespace
