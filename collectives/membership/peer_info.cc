@@ -72,6 +72,21 @@ Status CheckPorts(const PeerInfo& first, const PeerInfo& peer, int rank) {
           0};
 }
 
+// Settings of links that may differ count for the memory that they take.
+Status CheckSlots(const PlanSettings& first, const PlanSettings& own, int rank) {
+  if (first.slots == own.slots && first.largest_slice_bytes == own.largest_slice_bytes) return Status();
+  const auto text = [](const PlanSettings& plan) {
+    return std::to_string(plan.slots) + " slots of up to " + std::to_string(plan.largest_slice_bytes) + " bytes";
+  };
+  return {
+      Code::kMismatch,
+      std::string(SettingNamed("memory_bytes").variable) + " has room for " + text(first) + " on rank 0, for " +
+          text(own) + " on rank " + std::to_string(rank) +
+          ": with it, settings that say how much memory links take (ANNULUS_TCP_SOCKETS, ANNULUS_RECONNECT_MS) must "
+          "be the same on all ranks",
+      rank, 0};
+}
+
 }  // namespace
 
 // The last one is the number of ports, "" where they may differ.
@@ -92,6 +107,7 @@ std::string Encode(const PeerInfo& info) {
   out.U64(info.plan.small_bytes);
   out.U32(info.plan.channels);
   out.U32(info.plan.slots);
+  out.U64(info.plan.largest_slice_bytes);
   out.U32(info.plan.mesh_ranks);
   out.U32(info.priorities);
   out.U64(info.memory_bytes);
@@ -114,6 +130,7 @@ Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* inf
   info->plan.small_bytes = in.U64();
   info->plan.channels = static_cast<int>(in.U32());
   info->plan.slots = static_cast<int>(in.U32());
+  info->plan.largest_slice_bytes = in.U64();
   info->plan.mesh_ranks = static_cast<int>(in.U32());
   info->priorities = static_cast<int>(in.U32());
   info->memory_bytes = in.U64();
@@ -150,7 +167,7 @@ Status CheckAgreement(std::span<const PeerInfo> peers, std::span<const Setting> 
     for (size_t i = 0; i < further.size(); ++i) {
       ANNULUS_RETURN_IF_ERROR(check(rank, further[i]->variable, first.further[i], peer.further[i]));
     }
-    ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.plan.slots), std::to_string(peer.plan.slots)));
+    ANNULUS_RETURN_IF_ERROR(CheckSlots(first.plan, peer.plan, static_cast<int>(rank)));
   }
   return Status();
 }

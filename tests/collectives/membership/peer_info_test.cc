@@ -52,11 +52,12 @@ TEST(PeerInfoTest, HasItsBytes) {
   using std::string_literals::operator""s;
   const std::string texts = "\1\0h\3\0tcp\7\0nominal\4\0tree"s;
   const std::string sizes = "\x22\x11\0\0\0\0\0\0\0\x40\0\0\0\0\0\0"s;
-  const std::string numbers = "\1\0\0\0\b\0\0\0\x40\0\0\0\0\0\0\0"s;  // Channels, slots, mesh, priorities.
+  const std::string slots = "\1\0\0\0\b\0\0\0\0\0\4\0\0\0\0\0"s;  // Channels, slots, largest slice.
+  const std::string numbers = "\x40\0\0\0\0\0\0\0"s;              // Mesh, priorities.
   const std::string memory_and_cores = "\x44\x33\0\0\0\0\0\0\3\0\0\0\t\0\0\0\0\0\0\0"s;
   const std::string devices = "\1\0\0\0"s;
   const std::string addresses = "\1\0a\1\0a\0\0\0\0"s;
-  EXPECT_EQ(Encode(info), texts + sizes + numbers + memory_and_cores + devices + addresses);
+  EXPECT_EQ(Encode(info), texts + sizes + slots + numbers + memory_and_cores + devices + addresses);
 }
 
 TEST(PeerInfoTest, DevicesAreThereOrNot) {
@@ -111,7 +112,14 @@ TEST(PeerInfoTest, EverySettingOnWhichRanksMustAgreeIsComparedAndNoOther) {
 TEST(PeerInfoTest, SlotsMustAgreeToo) {
   PeerInfo peers[] = {Somebody(), Somebody()};
   ++peers[1].plan.slots;
-  EXPECT_EQ(CheckAgreement(peers).message(), "slots must be the same on all ranks: rank 0 has \"8\", rank 1 has \"9\"");
+  EXPECT_EQ(CheckAgreement(peers).message(),
+            "ANNULUS_MEMORY_BYTES has room for 8 slots of up to 262144 bytes on rank 0, for 9 slots of up to 262144 "
+            "bytes on rank 1: with it, settings that say how much memory links take (ANNULUS_TCP_SOCKETS, "
+            "ANNULUS_RECONNECT_MS) must be the same on all ranks");
+  peers[1] = Somebody();
+  peers[1].plan.largest_slice_bytes /= 2;
+  EXPECT_EQ(CheckAgreement(peers).code(), Code::kMismatch);
+  EXPECT_EQ(CheckAgreement(peers).peer(), 1);
 }
 
 // Where memory is limited, slots shrink with the ports of links, so ranks must have equally many.
@@ -139,8 +147,8 @@ TEST(PeerInfoTest, PortsMustBeEquallyManyWhereMemoryIsLimited) {
   EXPECT_EQ(status.message(),
             "ANNULUS_VERBS_DEVICE must name equally many ports on all ranks where ANNULUS_MEMORY_BYTES is set: rank 0 "
             "names 1, rank 1 names 2");
-  EXPECT_TRUE(check("verbs", 0).message().starts_with("slots must")) << "without a limit";
-  EXPECT_TRUE(check("tcp", 1 << 30).message().starts_with("slots must")) << "over TCP";
+  EXPECT_TRUE(check("verbs", 0).message().starts_with("ANNULUS_MEMORY_BYTES has room")) << "without a limit";
+  EXPECT_TRUE(check("tcp", 1 << 30).message().starts_with("ANNULUS_MEMORY_BYTES has room")) << "over TCP";
 }
 
 // What a new row of settings gets without any code here.
