@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 namespace annulus {
 namespace {
@@ -53,15 +54,18 @@ size_t FoldBytes(const CallArguments& call, int nranks) {
 size_t MeanFoldBytes(std::span<const CallArguments> calls, int nranks) {
   size_t bytes = 0;
   size_t folds = 0;
+  std::vector<const CallArguments*> allreduces;  // The first of each type and operation, with which the others go.
   for (const CallArguments& call : calls) {
     bytes += FoldBytes(call, nranks);
-    const auto goes_with = [&call](const CallArguments& other) {
-      return other.kind == CollectiveKind::kAllreduce && other.type == call.type && other.op == call.op;
+    const auto takes_it = [&call](const CallArguments* first) {
+      return first->type == call.type && first->op == call.op;
     };
-    const auto before = calls.first(static_cast<size_t>(&call - calls.data()));
-    if (call.kind != CollectiveKind::kAllreduce || std::ranges::none_of(before, goes_with)) ++folds;
+    const bool is_allreduce = call.kind == CollectiveKind::kAllreduce;
+    if (is_allreduce && std::ranges::any_of(allreduces, takes_it)) continue;
+    if (is_allreduce) allreduces.push_back(&call);
+    ++folds;
   }
-  return bytes / folds;
+  return folds == 0 ? 0 : bytes / folds;
 }
 
 FoldCall DescribeFold(std::span<Request* const> members, FoldShape* shape) {

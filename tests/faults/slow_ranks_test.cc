@@ -33,7 +33,7 @@ constexpr Nanoseconds kDeadline = 3 * kSecond;
 // Over a deadline for which nothing else is to blame, a rank that is paused for a second is named (docs/failures.md).
 constexpr Nanoseconds kPauseAtDeadline = 900 * kMillisecond;
 // What a pause that ends just before the deadline leaves for the rest of the call, in which a busy machine works.
-constexpr Nanoseconds kLeft = 500 * kMillisecond;
+constexpr Nanoseconds kLeft = 900 * kMillisecond;
 
 class SlowRanksTest : public testing::TestWithParam<const char*> {
  protected:
