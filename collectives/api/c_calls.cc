@@ -212,8 +212,10 @@ annulus_status_t annulus::c_api::SubmitInFull(annulus_comm_t* comm, std::span<co
 annulus_status_t annulus::c_api::Exchange(annulus_comm_t* comm, const CallArguments& send, const CallArguments& recv) {
   if (comm == nullptr) return Reject("comm is null");
   return Guarded([&] {
-    if (Unwrap(comm)->SendsBefore(send, recv)) [[likely]]
-      return Run(comm, recv);
+    const auto done = Unwrap(comm)->ExchangeAtOnce(send, recv);
+    if (done == annulus::Dispatcher::Exchanged::kBoth) [[likely]]
+      return ANNULUS_OK;
+    if (done == annulus::Dispatcher::Exchanged::kSent) return Run(comm, recv);
     bool blames_recv = false;
     const Status status = Unwrap(comm)->RunExchange(send, recv, &blames_recv);
     return Outcome(Unwrap(comm), status, blames_recv ? recv.kind : send.kind);

@@ -102,9 +102,9 @@ class Communicator {
   std::optional<Code> RunAgain(const CallArguments& given) {
     return checks_calls_ ? std::nullopt : dispatcher_.RunAgain(given);
   }
-  // As Dispatcher::SendsBefore.
-  bool SendsBefore(const CallArguments& send, const CallArguments& recv) {
-    return !checks_calls_ && dispatcher_.SendsBefore(send, recv);
+  // As Dispatcher::ExchangeAtOnce. To be tried before RunExchange.
+  Dispatcher::Exchanged ExchangeAtOnce(const CallArguments& send, const CallArguments& recv) {
+    return checks_calls_ ? Dispatcher::Exchanged::kNothing : dispatcher_.ExchangeAtOnce(send, recv);
   }
   // As Dispatcher::SubmitAgain. To be tried before Submit.
   bool SubmitAgain(std::span<const CallArguments> given, void* handle) {

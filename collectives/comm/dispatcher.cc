@@ -158,11 +158,18 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   if (!IsRepeatable(given.kind) || !MaySubmitOne(given)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
+  Call call = engine_.latest();
+  call.sequence = 0;
+  // What has begun must be queued, so that may need no memory.
+  const bool is_first = turn.MayDriveMessages() && !driver_.paused();
+  if (is_first && given.options == nullptr && requests_->HasSpare()) {
+    call.sequence = turn.NextSequence();
+    driver_.BeginAgain(call, given.sendbuf, given.recvbuf);
+  }
   Request* const request = given.options == nullptr ? requests_->AddPlain(given) : requests_->Add(given);
   request->discarded = handle == nullptr;
   request->plan = engine_.plan();
-  request->call = engine_.latest();
-  request->call.sequence = 0;
+  request->call = call;
   if (handle != nullptr) GiveHandle(*request, handle);
   turn.Add(request);
   return true;
@@ -188,9 +195,10 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
 
 std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms) {
   if (!turn->MayDriveFirst(request) || driver_.paused()) return std::nullopt;
-  if (!CanStillDriveAgain(*request) && !CanDriveAgain(*request)) return std::nullopt;
+  const bool has_begun = driver_.has_begun();
+  if (!CanStillDriveAgain(*request) && (has_begun || !CanDriveAgain(*request))) return std::nullopt;
   std::optional<Code> code = Code::kOk;
-  if (!driver_.Repeat(request->call, request->arguments.sendbuf, request->arguments.recvbuf)) {
+  if (!(has_begun ? driver_.EndAgain(request->call) : RepeatNow(*request))) {
     ++request->waiters;
     turn->Lengthen(request->call);
     code = ResumeWithin(*request, timeout_ms);
@@ -265,7 +273,7 @@ void Dispatcher::DriveQueue(const Manner& manner) {
       continue;
     }
     std::optional<Code> code = Code::kAborted;
-    if (!is_stopping || driver_.paused()) code = DriveNext(&request, manner);
+    if (!is_stopping || driver_.paused() || driver_.has_begun()) code = DriveNext(&request, manner);
     if (!code && queue_->HasOvertaken()) continue;
     if (!code) return;
     EndQueued(request, *code);
@@ -273,6 +281,7 @@ void Dispatcher::DriveQueue(const Manner& manner) {
 }
 
 std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) {
+  if (driver_.has_begun()) return ResumeAgain(**next, manner);
   if (driver_.paused()) {
     Verdict verdict;
     return CodeOf(driver_.GoOn(manner.policy, manner.patience, &verdict), verdict);
@@ -292,8 +301,7 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
 }
 
 std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {
-  const CallArguments& given = request.arguments;
-  return driver_.Repeat(request.call, given.sendbuf, given.recvbuf) ? Code::kOk : ResumeAgain(request, manner);
+  return RepeatNow(request) ? Code::kOk : ResumeAgain(request, manner);
 }
 
 std::optional<Code> Dispatcher::ResumeAgain(const Request& request, const Manner& manner) {

@@ -49,9 +49,10 @@ class Dispatcher {
   std::optional<Code> RunAgain(const CallArguments& given) {
     return IsMessage(given.kind) ? RunMessageAtOnce(given) : RunCallAgain(given);
   }
-  // The same for the first of two messages that are made together: sends a small one at once, if the receive is good
-  // too. Then only that is left.
-  bool SendsBefore(const CallArguments& send, const CallArguments& recv);
+  // The same for two messages that are made together and have no options. Sends a small one at once, if the receive is
+  // good too, and looks for the other's; returns what has happened.
+  enum class Exchanged { kNothing, kSent, kBoth };
+  Exchanged ExchangeAtOnce(const CallArguments& send, const CallArguments& recv);
   // Has both driven, a send and a receive, and returns when both have ended, as Run.
   using Exchange = std::array<CallArguments, 2>;
   Status RunExchange(const Exchange& calls);
@@ -169,8 +170,6 @@ class Dispatcher {
   void LookFor(Request* request);
   // Whether a wait that has looked so often for the request, without success, should look again at once.
   bool MayLookOn(const CallQueue::Turn& turn, const Request& request, int looks) const;
-  // Sends a message of those arguments that is not queued, if that is over at once.
-  bool MovesFirst(CallQueue::Turn* turn, const CallArguments& given);
   // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
   AtOnce MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls);
   // The same for a send that is only being started (Driver::StartAtOnce).
@@ -245,6 +244,10 @@ class Dispatcher {
   // Lets messages move until the stream of the call has come to it. False: the time is over, or the communicator
   // failed. `may_pause`: another thread may go on with it.
   bool AwaitStream(const Request& request, const Manner& manner, bool may_pause);
+  // As Driver::Repeat.
+  bool RepeatNow(const Request& request) {
+    return driver_.Repeat(request.call, request.arguments.sendbuf, request.arguments.recvbuf);
+  }
   // As RunAgain, for a call whose turn it is.
   std::optional<Code> DriveAgain(const Request& request, const Manner& manner);
   // The rest of it, for a call that was not done at once.

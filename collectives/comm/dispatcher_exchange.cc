@@ -5,16 +5,6 @@
 
 namespace annulus {
 
-bool Dispatcher::SendsBefore(const CallArguments& send, const CallArguments& recv) {
-  if (!IsGoodMessage(send) || !IsGoodMessage(recv) || !AreApart(send, recv)) return false;
-  CallQueue::Turn turn(queue_);
-  if (!turn || failures_->ended() || !messages_.SendsWhole(send.root, send.count * TypeBytes(send.type))) return false;
-  // A receive that has to be queued finds a request.
-  if (!requests_->HasSpare() || !MovesFirst(&turn, send)) return false;
-  turn.EndCall(send, Code::kOk);
-  return true;
-}
-
 Status Dispatcher::RunExchange(const Exchange& calls) {
   if (by_priority()) ANNULUS_RETURN_IF_ERROR(StartProgressThread());
   std::array<Request*, 2> made;

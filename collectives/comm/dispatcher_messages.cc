@@ -66,8 +66,21 @@ Message PostedMessageOf(Request* request) {
   }
 }
 
-bool Dispatcher::MovesFirst(CallQueue::Turn* turn, const CallArguments& given) {
-  return MoveFirst(turn, given, MessageOf(given), 0) == AtOnce::kDone;
+[[gnu::flatten]] Dispatcher::Exchanged Dispatcher::ExchangeAtOnce(const CallArguments& send,
+                                                                  const CallArguments& recv) {
+  if (!IsGoodMessage(send) || !IsGoodMessage(recv) || !AreApart(send, recv)) return Exchanged::kNothing;
+  CallQueue::Turn turn(queue_);
+  if (!turn || failures_->ended() || !messages_.SendsWhole(send.root, send.count * TypeBytes(send.type)))
+    return Exchanged::kNothing;
+  const bool others_posted = turn.FirstPosted() != nullptr;
+  // A receive that has to be queued finds a request.
+  if (!requests_->HasSpare() || (others_posted && turn.HasPostedBefore(send, nullptr))) return Exchanged::kNothing;
+  if (driver_.SendWhole(MessageOf(send), others_posted) != AtOnce::kDone) return Exchanged::kNothing;
+  turn.CountMessage(send);
+  if (others_posted || messages_.has_active()) return Exchanged::kSent;
+  if (driver_.ReceiveAtOnce(MessageOf(recv), MessagePolls(), false) != AtOnce::kDone) return Exchanged::kSent;
+  turn.CountMessage(recv);
+  return Exchanged::kBoth;
 }
 
 AtOnce Dispatcher::MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls) {

@@ -41,12 +41,28 @@ Driver::Outcome Driver::Run(const Call& call, const Buffers& buffers, Nanosecond
 
 bool Driver::Repeat(const Call& call, const void* input, void* output) {
   if (control_ != nullptr) control_->Enter(call);
-  const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
-  const Nanoseconds begin = measured ? Now() : 0;
+  const Nanoseconds begin = IsSample() ? Now() : 0;
   engine_->StartAgain(call.sequence, input, output);
+  return FinishesAtOnce(call, begin);
+}
+
+void Driver::BeginAgain(const Call& call, const void* input, void* output) {
+  if (control_ != nullptr) control_->Enter(call);
+  engine_->StartAgain(call.sequence, input, output);
+  engine_->SendFirst();
+  has_begun_ = true;
+}
+
+bool Driver::EndAgain(const Call& call) {
+  const bool ended = FinishesAtOnce(call, IsSample() ? Now() : 0);
+  has_begun_ = !ended;
+  return ended;
+}
+
+bool Driver::FinishesAtOnce(const Call& call, Nanoseconds begin) {
   if (!engine_->FinishesAtOnce()) return false;
-  const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
-  if (measured) short_drive_.Learn(took);
+  const Nanoseconds took = begin != 0 ? Now() - begin : short_drive_.value();
+  if (begin != 0) short_drive_.Learn(took);
   monitor_->CountDrive(call, took);
   if (control_ != nullptr) control_->Leave();
   return true;
@@ -61,6 +77,7 @@ Driver::Outcome Driver::Resume(const Call& call, Nanoseconds timeout, const Wait
 void Driver::Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout) {
   const Deadline deadline = timeout > kNoDeadline - begin ? kNoDeadline : begin + timeout;
   drive_ = {call, begin, deadline, begin + kFirstDoubt, kFirstDoubt};
+  has_begun_ = false;
   monitor_->BeginDrive(call, begin);
 }
 

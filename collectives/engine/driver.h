@@ -53,6 +53,8 @@ class Driver {
   Outcome GoOn(const WaitPolicy& policy, const Patience& patience, Verdict* verdict);
   // Whether a collective waits for GoOn, which it needs also when its communicator has failed meanwhile.
   bool paused() const { return drive_.is_paused; }
+  // The same for one that waits for EndAgain or Resume.
+  bool has_begun() const { return has_begun_; }
 
   // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, which takes a microsecond or two,
   // or a little more for tens of kilobytes. Returns whether it is done; if not, Resume does the rest as Run does.
@@ -60,6 +62,10 @@ class Driver {
   // calls, which stands for the others.
   bool MayRepeat() const { return !messages_->busy() && !Stopped() && monitor_->trace() == nullptr; }
   bool Repeat(const Call& call, const void* input, void* output);
+  // Repeat in two steps, for a call that is only being started: the first sends what its peers need from this rank.
+  // After it only the second may follow, or Resume.
+  void BeginAgain(const Call& call, const void* input, void* output);
+  bool EndAgain(const Call& call);
   Outcome Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, const Patience& patience,
                  Verdict* verdict);
 
@@ -125,7 +131,7 @@ class Driver {
   // Calls `moves`, and counts the time that it took if a message has moved. The clock is read as in Repeat.
   template <class Moves>
   AtOnce MoveMessage(Moves moves) {
-    const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
+    const bool measured = IsSample();
     const Nanoseconds begin = measured ? Now() : 0;
     const AtOnce moved = moves();
     if (moved == AtOnce::kNo || moved == AtOnce::kNever) return moved;
@@ -135,6 +141,10 @@ class Driver {
     return moved;
   }
   void* EndAnyBegun(int polls);
+  // Whether the next short drive is of the sample.
+  bool IsSample() { return ++short_drives_ % kShortDrivesPerLook == 0; }
+  // The end of Repeat, which began at that time; 0: it is not of the sample.
+  bool FinishesAtOnce(const Call& call, Nanoseconds begin);
   // Now and then the caller has to drive all messages: nobody else may do so while others keep moving at once.
   bool MayPass(bool has_others) { return !has_others || ++passed_ % kMostPassed != 0; }
   void Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout);
@@ -181,6 +191,7 @@ class Driver {
   uint32_t passed_ = 0;                 // Messages that moved at once while there were others.
   Nanoseconds messages_seen_ = 0;       // Time of the latest MoveUnseen.
   Drive drive_;
+  bool has_begun_ = false;
   int awaited_ = -1;  // Peer that was awaited when movement stopped; -1: none.
   std::atomic<bool> interrupted_{false};
 };

@@ -37,6 +37,7 @@ class OneHop final : public Runner, private Repeatable {
 
  private:
   void StartAgain() override;
+  void SendFirst() override { short_.SendFirst(); }
   bool FinishesAtOnce() override;
   bool UsesShortPath(const ScheduleParams& params, const Work& work) const;
   Status AdvanceShort(bool* moved);

@@ -35,6 +35,11 @@ Status ShortHop::Progress(bool* moved) {
   return Status();
 }
 
+void ShortHop::SendFirst() {
+  bool moved = false;
+  if (polls_in_memory_ && SendAll(&moved).ok()) Flush();
+}
+
 Status ShortHop::SendAll(bool* moved) {
   own_tag_ = PackTag(work_->call, {static_cast<uint32_t>(rank_), slice_, 0});
   for (Peer& peer : peers_) {
