@@ -81,6 +81,8 @@ class CallQueue {
       queue_->NumberFirst();
       return true;
     }
+    // The next call in the queue; null if there is none.
+    Request* FirstCall() const { return queue_->calls_.front(); }
     // As CallQueue::Add and PostMessage, where the queue is not stopping.
     void Add(Request* request) { queue_->AddHeld(request); }
     void PostMessage(Request* message) { queue_->PostHeld(message); }

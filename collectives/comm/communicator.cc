@@ -391,7 +391,8 @@ RequestBudget Communicator::BudgetFor(std::span<const CallArguments> calls) cons
     if (HasVariableParts(call.kind)) budget.wanted += 4 * ranks * sizeof(size_t);
   }
   // If fused, two or more calls of a group share a request and its chunks; the group has a request as well.
-  const size_t fused = ranks * (Segments::kSegmentBytes + sizeof(Part) / 2) + sizeof(Request*) + sizeof(Request) / 2;
+  const size_t fused = ranks * (Segments::kSegmentBytes + sizeof(Part) / 2) + Segments::kSegmentBytes / 2 +
+                       sizeof(Request*) + sizeof(Request) / 2;
   if (calls.size() > 1) budget.wanted += calls.size() * fused + sizeof(Request);
   return budget;
 }

@@ -207,11 +207,18 @@ std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Reque
     if (!code) return Code::kInProgress;  // The driver has paused.
   }
   turn->RemoveFirst(*code);
+  BeginNext(turn);
   // Before the turn is given back: whoever has it next may sleep, and must know.
   requests_->MarkDone(request, *code);
   turn->End();
   queue_->AnnounceEnd();
   return code == Code::kOk ? code : std::nullopt;
+}
+
+void Dispatcher::BeginNext(CallQueue::Turn* turn) {
+  const Request* const next = turn->FirstCall();
+  if (next != nullptr && CanStillDriveAgain(*next) && turn->MayDriveFirst(next))
+    driver_.BeginAgain(next->call, next->arguments.sendbuf, next->arguments.recvbuf);
 }
 
 std::optional<Code> Dispatcher::ResumeWithin(const Request& request, int64_t timeout_ms) {

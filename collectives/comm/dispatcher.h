@@ -180,6 +180,8 @@ class Dispatcher {
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
+  // Begins the next call in the queue, if that is like those of SubmitAgain and none has begun.
+  void BeginNext(CallQueue::Turn* turn);
   // Looks for the message of a request once, or for those of a group. kDone: the request has ended well. kNever:
   // another wait has to look closer.
   AtOnce LookForMessages(CallQueue::Turn* turn, Request* request, int polls);

@@ -7,7 +7,8 @@ namespace annulus {
 void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int nranks) {
   segments_.clear();
   chunks_.clear();
-  segments_.reserve(tensors.size() * static_cast<size_t>(nranks));
+  latest_ = 0;
+  segments_.reserve(tensors.size() * static_cast<size_t>(nranks) + 1);
   chunks_.reserve(static_cast<size_t>(nranks));
   size_t elements = 0;
   for (int chunk = 0; chunk < nranks; ++chunk) {
@@ -17,6 +18,7 @@ void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int
       if (count == 0) continue;
       const size_t begin = ChunkBegin(tensor.count, nranks, chunk) * element_bytes;
       segments_.push_back({elements * element_bytes,
+                           (elements + count) * element_bytes,
                            {tensor.input.data + begin, tensor.input.queue},
                            {tensor.output.data + begin, tensor.output.queue}});
       elements += count;
@@ -24,6 +26,7 @@ void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int
     chunks_.push_back({first, elements - first});
   }
   bytes_ = elements * element_bytes;
+  segments_.push_back({bytes_, bytes_, {}, {}});
   first_count_ = tensors.empty() ? 0 : tensors.front().count;
 }
 
@@ -34,22 +37,10 @@ void Segments::Clear() {
   bytes_ = 0;
 }
 
-Segments::Place Segments::At(size_t offset) const {
-  if (offset >= bytes_) return {};
-  // Where it lies if all have the same size, as they often have.
-  auto after = segments_.begin() + static_cast<ptrdiff_t>(offset / (bytes_ / segments_.size())) + 1;
-  const bool is_there =
-      after <= segments_.end() && (after - 1)->begin <= offset && (after == segments_.end() || offset < after->begin);
-  if (!is_there) {
-    after = std::upper_bound(segments_.begin(), segments_.end(), offset,
-                             [](size_t wanted, const Segment& segment) { return wanted < segment.begin; });
-  }
-  const Segment& segment = *(after - 1);
-  const size_t within = offset - segment.begin;
-  const size_t end = after == segments_.end() ? bytes_ : after->begin;
-  return {{segment.input.data + within, segment.input.queue},
-          {segment.output.data + within, segment.output.queue},
-          end - offset};
+const Segments::Segment* Segments::Find(size_t offset) const {
+  const auto after = std::upper_bound(segments_.begin(), segments_.end(), offset,
+                                      [](size_t wanted, const Segment& segment) { return wanted < segment.begin; });
+  return &*(after - 1);
 }
 
 uint64_t DigestOf(std::span<const Tensor> tensors) {

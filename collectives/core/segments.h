@@ -44,28 +44,44 @@ class Segments {
     Buffer output;
     size_t bytes = 0;
   };
-  Place At(size_t offset) const;
+  Place At(size_t offset) const {
+    if (offset >= bytes_) return {};
+    // Most places follow the latest one.
+    const Segment* segment = segments_.data() + latest_;
+    if (!segment->Has(offset) && !(++segment)->Has(offset)) segment = Find(offset);
+    latest_ = static_cast<size_t>(segment - segments_.data());
+    const size_t within = offset - segment->begin;
+    return {{segment->input.data + within, segment->input.queue},
+            {segment->output.data + within, segment->output.queue},
+            segment->end - offset};
+  }
 
   size_t MemoryBytes() const { return segments_.capacity() * sizeof(Segment) + chunks_.capacity() * sizeof(Part); }
 
  private:
   struct Segment {
-    size_t begin;  // Offset in the virtual buffer, in bytes.
+    bool Has(size_t offset) const { return begin <= offset && offset < end; }
+
+    size_t begin;  // Offsets in the virtual buffer, in bytes.
+    size_t end;
     ConstBuffer input;
     Buffer output;
   };
 
  public:
-  // Bytes held for each chunk of each tensor.
+  // Bytes held for each chunk of each tensor, and once more.
   static constexpr size_t kSegmentBytes = sizeof(Segment);
 
  private:
   static constexpr size_t kMostKept = 512;
 
-  std::vector<Segment> segments_;  // Sorted by begin; none is empty.
+  const Segment* Find(size_t offset) const;
+
+  std::vector<Segment> segments_;  // Sorted by begin; none is empty, but for one more at the end.
   std::vector<Part> chunks_;
   size_t bytes_ = 0;
   size_t first_count_ = 0;
+  mutable size_t latest_ = 0;  // Segment that At found last.
 };
 
 // A number that differs between groups whose tensors differ in number or size.

@@ -1,6 +1,7 @@
 #include "collectives/algorithms/one_hop/hop_peer.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "collectives/algorithms/slice_tag.h"
 
@@ -69,10 +70,16 @@ Status HopPeer::Pack(bool* moved) {
   const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
     const Work::Place source = SourceAt(begin);
     *end = begin + std::min(*end - begin, source.bytes);
+    const bool streams = in_place_ != nullptr && in_place_->StreamsSlots();
+    if (source.queue == nullptr && !streams && work_->custom.user == nullptr && !Scales()) {
+      // Groups have many small pieces.
+      std::memcpy(slot_ + begin, source.data, *end - begin);
+      return Status();
+    }
     SliceOp op = CopyOp(*work_, source.data, slot_ + begin, *end - begin);
     if (!send_step_.from_output) op.custom = work_->custom;
     if (Scales()) op.scaled_source = 0;
-    op.streams[0] = in_place_ != nullptr && in_place_->StreamsSlots();
+    op.streams[0] = streams;
     return piece->Submit(source.queue, op);
   };
   return packed_.Advance(submit, moved);
