@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "cuda_kernels/reduce_on_host.h"
@@ -145,6 +146,9 @@ Result FakeGpu::Submit(Work work) {
   if (error_ != Result::kSuccess) return error_;
   if (!streams_.Has(work.stream)) return MissingStream(work.stream);
   if (graphs_.IsCaptured(work.stream)) return graphs_.Add(std::move(work));
+  FakeStreams::Clock oldest;
+  for (const Work& other : pending_) oldest.try_emplace(other.stream, other.number);
+  streams_.ForgetDone(work.stream, oldest);
   work.after = streams_.ClockOf(work.stream);
   work.number = streams_.Add(work.stream);
   for (const Work& other : pending_) {
@@ -351,8 +355,10 @@ void FakeGpu::CheckOrder(const std::vector<int>& runnable, int chosen) {
 
 int FakeGpu::Choose() {
   std::vector<int> all;
+  std::set<int> streams;  // Each one's oldest work comes first; what is behind it waits for it.
   for (size_t i = 0; i < pending_.size(); ++i) {
-    if (error_ != Result::kSuccess || !Waits(pending_[i])) all.push_back(static_cast<int>(i));
+    const bool is_oldest = streams.insert(pending_[i].stream).second;
+    if (error_ != Result::kSuccess || (is_oldest && !Waits(pending_[i]))) all.push_back(static_cast<int>(i));
   }
   if (all.empty()) return -1;
   const int chosen = all[random_() % all.size()];

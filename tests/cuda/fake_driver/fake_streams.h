@@ -72,6 +72,14 @@ class FakeStreams {
     Meet(stream);
     return streams_[stream].clock;
   }
+  // Takes out of the stream's clock what is done: `oldest` has the oldest work of each stream that is not. Clocks would
+  // grow with every stream that there ever was.
+  void ForgetDone(int stream, const Clock& oldest) {
+    std::erase_if(streams_[stream].clock, [&](const auto& each) {
+      const auto found = oldest.find(each.first);
+      return each.first != stream && (found == oldest.end() || found->second > each.second);
+    });
+  }
   // The number of new work, which comes after the clock.
   uint64_t Add(int stream) {
     Stream& own = streams_[stream];
