@@ -23,10 +23,6 @@ constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
 // two cores that share 32 MiB: buffers of 4 MiB per rank are better left in the cache; from 16 MiB on streaming pays.
 constexpr size_t kStreamCaches = 1;
 
-bool IsRepeatable(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier;
-}
-
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherConfig& config)
@@ -81,44 +77,6 @@ void Dispatcher::OpenStaging(size_t most_bytes) {
   if (is_wanted && bytes <= most_bytes) staging_.Open(setup_->resources().domains, bytes);
 }
 
-bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
-  if (failures_->ended() || !driver_.MayRepeat()) return false;
-  if (given.kind == CollectiveKind::kBarrier) return engine_.Repeats(given.kind, DataType{}, ReduceOp{}, 0);
-  // The engine's latest call was valid, so only the buffers remain to be checked.
-  return engine_.Repeats(given.kind, given.type, given.op, given.count) && given.created_op == 0 &&
-         HasGoodBuffers(given);
-}
-
-bool Dispatcher::CanRunAgain(const CallArguments& given) const {
-  return RepeatsLatest(given) && (is_plain() || CanRunAgainHere(given));
-}
-
-bool Dispatcher::CanDriveAgain(const Request& request) const {
-  const CallArguments& a = request.arguments;
-  const bool is_plain = !request.is_fused() && request.stream == nullptr && IsRepeatable(a.kind);
-  return is_plain && a.send_queue == nullptr && a.recv_queue == nullptr && !by_priority() && RepeatsLatest(a);
-}
-
-bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {
-  return !by_priority() && queues_->QueueOf(given.sendbuf) == nullptr && queues_->QueueOf(given.recvbuf) == nullptr;
-}
-
-std::optional<Code> Dispatcher::RunCallAgain(const CallArguments& given) {
-  if (!IsRepeatable(given.kind) || given.priority() != 0 || given.agree_first()) return std::nullopt;
-  CallQueue::Turn turn(queue_);
-  if (!turn || !CanRunAgain(given)) return std::nullopt;
-  Call call = engine_.latest();
-  call.sequence = turn.NextSequence();
-  Code code = Code::kOk;
-  if (!driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
-    turn.Lengthen(call);
-    Verdict verdict;
-    code = *CodeOf(driver_.Resume(call, LimitOf(given), setup_->wait_policy(), {}, &verdict), verdict);
-  }
-  turn.EndCall(given, code);
-  return code;
-}
-
 Status Dispatcher::Run(const CallArguments& arguments) {
   if (IsMessage(arguments.kind)) return RunMessage(arguments);
   if (!by_priority()) {
@@ -139,94 +97,6 @@ Status Dispatcher::Run(const CallArguments& arguments) {
   Queue(request);
   Help(request, kNoDeadline);
   return requests_->Release(request);
-}
-
-bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
-  for (const CallArguments& each : given) {
-    const CallOptions* const options = each.options;
-    if (options == nullptr) continue;
-    if (options->priority != 0 || options->agree_first || options->on_stream || options->tag != 0) return false;
-    if (options->done != nullptr && !requests_->MayCallBack()) return false;
-  }
-  return MaySubmitAgain();
-}
-
-[[gnu::flatten]] bool Dispatcher::SubmitCallsAgain(std::span<const CallArguments> group, void* handle) {
-  const CallArguments& given = group.front();
-  if (IsMessage(given.kind)) return SubmitMessages(group, handle);
-  if (group.size() > 1) return SubmitAsOne(group, handle);
-  if (!IsRepeatable(given.kind) || !MaySubmitOne(given)) return false;
-  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-  if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
-  Call call = engine_.latest();
-  call.sequence = 0;
-  // What has begun must be queued, so that may need no memory.
-  const bool is_first = turn.MayDriveMessages() && !driver_.paused();
-  if (is_first && given.options == nullptr && requests_->HasSpare()) {
-    call.sequence = turn.NextSequence();
-    driver_.BeginAgain(call, given.sendbuf, given.recvbuf);
-  }
-  Request* const request = given.options == nullptr ? requests_->AddPlain(given) : requests_->Add(given);
-  request->discarded = handle == nullptr;
-  request->plan = engine_.plan();
-  request->call = call;
-  if (handle != nullptr) GiveHandle(*request, handle);
-  turn.Add(request);
-  return true;
-}
-
-std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_ms) {
-  if (timeout_ms < -1) return std::nullopt;
-  for (int looks = 0;;) {
-    CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-    Request* const request = requests_->Find(handle);
-    if (request == nullptr) return std::nullopt;
-    // Why it has failed, if so, is for others to say.
-    if (request->done) return request->code == Code::kOk ? std::optional<Code>(Code::kOk) : std::nullopt;
-    request->awaited = true;
-    const CollectiveKind kind = request->arguments.kind;
-    if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
-    if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
-    const AtOnce moved = LookForMessages(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
-    if (moved == AtOnce::kDone) return Code::kOk;
-    if (timeout_ms == 0 || moved == AtOnce::kNever || !MayLookOn(turn, *request, ++looks)) return std::nullopt;
-  }
-}
-
-std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms) {
-  if (!turn->MayDriveFirst(request) || driver_.paused()) return std::nullopt;
-  const bool has_begun = driver_.has_begun();
-  if (!CanStillDriveAgain(*request) && (has_begun || !CanDriveAgain(*request))) return std::nullopt;
-  std::optional<Code> code = Code::kOk;
-  if (!(has_begun ? driver_.EndAgain(request->call) : RepeatNow(*request))) {
-    ++request->waiters;
-    turn->Lengthen(request->call);
-    code = ResumeWithin(*request, timeout_ms);
-    turn->Shorten();
-    --request->waiters;
-    if (!code) return Code::kInProgress;  // The driver has paused.
-  }
-  turn->RemoveFirst(*code);
-  BeginNext(turn);
-  // Before the turn is given back: whoever has it next may sleep, and must know.
-  requests_->MarkDone(request, *code);
-  turn->End();
-  queue_->AnnounceEnd();
-  return code == Code::kOk ? code : std::nullopt;
-}
-
-void Dispatcher::BeginNext(CallQueue::Turn* turn) {
-  const Request* const next = turn->FirstCall();
-  if (next != nullptr && CanStillDriveAgain(*next) && turn->MayDriveFirst(next))
-    driver_.BeginAgain(next->call, next->arguments.sendbuf, next->arguments.recvbuf);
-}
-
-std::optional<Code> Dispatcher::ResumeWithin(const Request& request, int64_t timeout_ms) {
-  if (timeout_ms < 0) return ResumeAgain(request, {setup_->wait_policy(), {}});
-  const Deadline until = DeadlineAfter(std::min(timeout_ms, Requests::kLongestWaitMs) * kMillisecond);
-  bool has_looked = false;
-  const std::function<bool()> is_over = [&] { return std::exchange(has_looked, true) && Now() >= until; };
-  return ResumeAgain(request, {setup_->wait_policy(), {&is_over, until}});
 }
 
 void Dispatcher::Help(Request* request, Deadline until) {
@@ -305,16 +175,6 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
   if (request.stream != nullptr && !by_priority() && !queue_->IsFirst(&request)) return std::nullopt;
   if (CanDriveAgain(request)) return DriveAgain(request, manner);
   return Drive(request.arguments, request.is_fused() ? &request : nullptr, request.call, manner, request.fold);
-}
-
-std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {
-  return RepeatNow(request) ? Code::kOk : ResumeAgain(request, manner);
-}
-
-std::optional<Code> Dispatcher::ResumeAgain(const Request& request, const Manner& manner) {
-  Verdict verdict;
-  const Nanoseconds limit = LimitOf(request.arguments);
-  return CodeOf(driver_.Resume(request.call, limit, manner.policy, manner.patience, &verdict), verdict);
 }
 
 void Dispatcher::Fail(const Verdict& verdict) {
