@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -12,14 +13,17 @@ Status StartThread(const char* what, std::function<void()> body, std::thread* th
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
   try {
     *thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    status = Status::System("cannot start " + std::string(what), error.code().value());
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return Status::System("cannot start " + std::string(what), error.code().value());
+  } catch (const std::bad_alloc&) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return Status(Code::kOutOfMemory);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  return Status();
 }
 
 }  // namespace annulus

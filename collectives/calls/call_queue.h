@@ -74,10 +74,10 @@ class CallQueue {
     bool MayDrive() const { return !queue_->is_driving_; }
     bool MayDriveMessages() const { return !queue_->is_driving_ && queue_->calls_.empty(); }
     bool is_stopping() const { return queue_->is_stopping_; }
-    // Whether, besides, `first` is the next call in the queue, which then gets its number. Not where calls go by
-    // priority.
+    // Whether, besides, `first` is the next call in the queue, which then gets its number. Also for a long turn that
+    // was shortened. Not where calls go by priority.
     bool MayDriveFirst(const Request* first) {
-      if (queue_->is_driving_ || queue_->calls_.front() != first) return false;
+      if ((queue_->is_driving_ && !is_long_) || queue_->calls_.front() != first) return false;
       queue_->NumberFirst();
       return true;
     }

@@ -41,9 +41,11 @@ class RequestTable {
   void Retire(Request* request, End why) {
     Slot* const slot = SlotOf(request);
     const uint32_t generation = slot->generation.load(std::memory_order_relaxed);
-    if (generation % 2 == 0) return;
-    if (!IsLetGo(request)) slot->end.store(why, std::memory_order_relaxed);
+    // One that was retired while it was driven may have ended well since.
+    const bool is_let_go = IsLetGo(request);
     slot->ended_well.store(0, std::memory_order_relaxed);
+    if (generation % 2 == 0) return;
+    if (!is_let_go) slot->end.store(why, std::memory_order_relaxed);
     slot->generation.store(generation + 1, std::memory_order_release);
   }
 

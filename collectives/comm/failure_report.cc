@@ -1,5 +1,7 @@
 #include "collectives/comm/failure_report.h"
 
+#include <new>
+
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -20,8 +22,12 @@ void FailureReport::Announce(const Verdict& verdict) {
 void FailureReport::KeepTrace() {
   TraceFile* const file = setup_->trace_file();
   if (file == nullptr) return;
-  const Status written = file->Write(TraceFile::kFailureEvents);
-  if (!written.ok()) Log(LogLevel::kWarn, setup_->rank(), "%s", written.message().c_str());
+  try {
+    const Status written = file->Write(TraceFile::kFailureEvents);
+    if (!written.ok()) Log(LogLevel::kWarn, setup_->rank(), "%s", written.message().c_str());
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kWarn, setup_->rank(), "no memory is left to write the timeline");
+  }
 }
 
 }  // namespace annulus

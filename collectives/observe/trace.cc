@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -112,7 +113,11 @@ uint16_t Trace::LabelOf(const char* label) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto known = labels_.find(text); known != labels_.end()) return known->second;
   if (labels_.size() == kLabels) return 0;
-  return labels_.emplace(text, static_cast<uint16_t>(labels_.size() + 1)).first->second;
+  try {
+    return labels_.emplace(text, static_cast<uint16_t>(labels_.size() + 1)).first->second;
+  } catch (const std::bad_alloc&) {  // Whoever drives a call must end it all the same.
+    return 0;
+  }
 }
 
 void Trace::AddLink(TraceLink link) {

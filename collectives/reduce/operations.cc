@@ -18,6 +18,7 @@ Operations::~Operations() {
 
 std::vector<std::shared_ptr<Operations::User>> Operations::TakeUnused() {
   std::vector<std::shared_ptr<User>> unused;
+  unused.reserve(retired_.size());
   std::erase_if(retired_, [&unused](std::shared_ptr<User>& user) {
     const bool is_unused = user->is_unused.load();
     if (is_unused) unused.push_back(std::move(user));

@@ -178,10 +178,13 @@ TEST_F(RequestsTest, WhatIsFreedWhileAnotherThreadWaitsStaysUntilTheWaitIsOver) 
 }
 
 TEST_F(RequestsTest, WhereWaitingWouldLastForEverItDoesNotBlock) {
-  const RequestHandle handle = MakeOne()->handle;
+  Request* const request = MakeOne();
+  const RequestHandle handle = request->handle;
   EXPECT_EQ(requests_->Wait(handle, -1, nullptr, &failed_).code(), Code::kInProgress);
   EXPECT_TRUE(requests_->Free(handle, nullptr).ok());
   EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
+  requests_->Finish(request, Code::kOk);
+  EXPECT_FALSE(requests_->HasEndedWell(handle)) << "its end does not bring it back";
 }
 
 TEST_F(RequestsTest, OneThatIsDoneAndForWhichNobodyWaitsIsFreedAtOnce) {

@@ -29,7 +29,8 @@ void Warm(annulus_comm_t* comm, int rank) {
   for (int i = 0; i < 3; ++i) {
     Numbers out(kCount);
     annulus_request_t* request = nullptr;
-    ASSERT_EQ(SumAsync(comm, Contribution(rank, kCount, i), &out, &request), ANNULUS_OK);
+    const Numbers in = Contribution(rank, kCount, i);
+    ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
     ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << LastMessage(comm);
     ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
   }
@@ -131,7 +132,8 @@ TEST_P(BegunCallsOfTest, TheTimeLimitEndsItWhetherItIsAwaitedOrNot) {
       if (rank == 0) {
         Numbers out(kCount);
         annulus_request_t* request = nullptr;
-        ASSERT_EQ(SumAsync(comm, Contribution(rank, kCount, 0), &out, &request), ANNULUS_OK);
+        const Numbers in = Contribution(rank, kCount, 0);
+        ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
         const Nanoseconds begin = Now();
         while (!waits && LastError(comm).status == ANNULUS_OK && Now() - begin < kSoon) std::this_thread::yield();
         EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_TIMEOUT) << LastMessage(comm);
