@@ -1,5 +1,6 @@
 #include "bench/perf/perf_explain.h"
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -66,9 +67,10 @@ Status ExplainRanks(const Options& options, std::ostream& out) {
     return Status::Invalid(std::string("ANNULUS_TRANSPORT is ") + only->name +
                            ", which links ranks of one host only, and --hosts is " + std::to_string(options.hosts));
   }
-  const ExplainInput input = HypotheticalInput(options.ranks, options.hosts, settings, Transports());
-  out << ExplainJob(input);
-  ExplainCalls(options, input, out);
+  std::optional<ExplainInput> input;
+  ANNULUS_RETURN_IF_ERROR(HypotheticalInput(options.ranks, options.hosts, settings, Transports(), &input));
+  out << ExplainJob(*input);
+  ExplainCalls(options, *input, out);
   return Status();
 }
 

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/table.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/engine/memory_budget.h"
 #include "collectives/membership/members.h"
 #include "transport/select/select.h"
 
@@ -94,9 +95,12 @@ ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
           NoteOnLinks(communicator->options(), Transports())};
 }
 
-ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports) {
-  const PlanSettings settings = PlanSettingsOf(options);
+Status HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports,
+                         std::optional<ExplainInput>* input) {
+  PlanSettings settings = PlanSettingsOf(options);
   const TransportFilter filter = FilterOf(transports, options);
+  ANNULUS_RETURN_IF_ERROR(FitMemory(nranks, static_cast<size_t>(options.memory_bytes),
+                                    {transports, filter, SettingsOf(options)}, &settings));
   const bool was_named = filter.choice != TransportChoice::kAuto;
   std::vector<Member> members(nranks);
   for (int rank = 0; rank < nranks; ++rank) {
@@ -110,7 +114,9 @@ ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, Tr
   const Topology topology = FindTopology(transports, members);
   std::string source = "nominal costs, of ranks that do not exist";
   if (options.tuning == Tuning::kMeasured) source += ": there is nothing that ANNULUS_TUNING=measured could measure";
-  return {settings, topology, AlgorithmChoice(settings, topology), source, NoteOnLinks(options, transports)};
+  input->emplace(
+      ExplainInput{settings, topology, AlgorithmChoice(settings, topology), source, NoteOnLinks(options, transports)});
+  return Status();
 }
 
 std::string ExplainJob(const ExplainInput& input) {

@@ -4,6 +4,7 @@
 // Threads: plain functions. Call ExplainLinks only while nothing else uses the communicator.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "collectives/annulus.h"
@@ -24,8 +25,9 @@ struct ExplainInput {
 ExplainInput ExplainInputOf(const annulus_comm_t* comm);
 // Returns the input for hypothetical ranks with these settings, spread evenly over `hosts`, with a core for each rank.
 // They have no measured costs, whatever the settings say. `transports` are the transports they have; options.transport
-// must allow one that links them all.
-ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports);
+// must allow one that links them all. Errors: kInvalidArgument where options.memory_bytes is too little for them.
+Status HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports,
+                         std::optional<ExplainInput>* input);
 
 // Describes what holds for every call: settings, layout, link costs. Several lines.
 std::string ExplainJob(const ExplainInput& input);

@@ -166,6 +166,11 @@ TEST(Perf, RanksThatDoNotExistDoNotHideWhatTheirSettingsCannotDo) {
   EXPECT_EQ(RunAlone("ANNULUS_TRANSPORT=shm", "--explain --ranks 4 -b 8 -e 8", &told), 0) << told;
   EXPECT_EQ(RunAlone("ANNULUS_TUNING=measured", "--explain --ranks 4 -b 8 -e 8", &told), 0) << told;
   EXPECT_NE(told.find("there is nothing that ANNULUS_TUNING=measured could measure"), std::string::npos) << told;
+  // As far as memory allows, which ranks that exist are told too.
+  EXPECT_EQ(RunAlone("ANNULUS_MEMORY_BYTES=8388608", "--explain --ranks 4 -b 64M -e 64M", &told), 0) << told;
+  EXPECT_NE(told.find("slices of up to 65536 bytes"), std::string::npos) << told;
+  EXPECT_EQ(RunAlone("ANNULUS_MEMORY_BYTES=65536", "--explain --ranks 4 -b 64M -e 64M", &told), 2);
+  EXPECT_NE(told.find("4 ranks need at least"), std::string::npos) << told;
 }
 
 TEST(Perf, AWrongVariableIsToldWithoutARank) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,7 +105,9 @@ TEST(PipeJobTest, ItsCostsAreThoseOfTheJob) {
     EXPECT_NE(ExplainLinks(Handle(comm)).find(": pipe"), std::string::npos);
     EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
   });
-  const std::string told = ExplainJob(HypotheticalInput(4, 1, Options(), kPipeAlone));
+  std::optional<ExplainInput> input;
+  ASSERT_TRUE(HypotheticalInput(4, 1, Options(), kPipeAlone, &input).ok());
+  const std::string told = ExplainJob(*input);
   EXPECT_NE(told.find("#   pipes: latency 4.321 us"), std::string::npos) << told;
 }
 
