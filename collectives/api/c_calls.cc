@@ -228,6 +228,7 @@ annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
     CallArguments arguments;
     CallOptions options;
     Status status = ToArguments(call, &arguments, &options);
+    if (!options.used()) arguments.options = nullptr;
     if (status.ok() && options.done != nullptr)
       status = Status::Invalid("done is set, which is for annulus_submit: this call returns when it has ended");
     if (status.ok() && options.on_stream)
@@ -247,6 +248,7 @@ annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* call
     CallArguments one;
     CallOptions options;
     const Status status = ToArguments(calls, &one, &options);
+    if (!options.used()) one.options = nullptr;
     return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request)
                        : annulus::c_api::Refuse(comm, status, {&one, 1}, one, false);
   });

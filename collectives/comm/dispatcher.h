@@ -56,9 +56,9 @@ class Dispatcher {
   // Has both driven, a send and a receive, and returns when both have ended, as Run.
   using Exchange = std::array<CallArguments, 2>;
   Status RunExchange(const Exchange& calls);
-  // RunAgain in two steps, each within one lock. The first queues such a call, or moves or queues a few messages.
-  // `handle`, if not null, is where the user's pointer for the request's handle is, which is set before a callback may
-  // look at it. Returns whether it did; if not, the pointer is undefined.
+  // RunAgain in two steps, each within one lock. The first queues such a call, and begins it if nothing is queued
+  // before it, or moves or queues a few messages. `handle`, if not null, is where the user's pointer for the request's
+  // handle is, which is set before a callback may look at it. Returns whether it did; if not, the pointer is undefined.
   bool SubmitAgain(std::span<const CallArguments> group, void* handle) {
     if (group.size() == 1 && IsMessage(group.front().kind)) return SubmitMessage(group.front(), handle);
     return !group.empty() && SubmitCallsAgain(group, handle);

@@ -80,14 +80,17 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
   Call call = engine_.latest();
   call.sequence = 0;
-  // What has begun must be queued, so that may need no memory.
-  const bool is_first = turn.MayDriveMessages() && !driver_.paused();
-  if (is_first && given.options == nullptr && requests_->HasSpare()) {
+  const bool begins = turn.MayDriveMessages() && !driver_.paused();
+  const auto begin = [&] {
     call.sequence = turn.NextSequence();
     driver_.BeginAgain(call, given.sendbuf, given.recvbuf);
-  }
+  };
+  // What has begun must be queued, so nothing that may need memory may come after it.
+  const bool begins_before = begins && given.options == nullptr && requests_->HasSpare();
+  if (begins_before) begin();
   Request* const request = given.options == nullptr ? requests_->AddPlain(given) : requests_->Add(given);
   request->discarded = handle == nullptr;
+  if (begins && !begins_before) begin();
   request->plan = engine_.plan();
   request->call = call;
   if (handle != nullptr) GiveHandle(*request, handle);

@@ -49,8 +49,12 @@ bool Driver::Repeat(const Call& call, const void* input, void* output) {
 void Driver::BeginAgain(const Call& call, const void* input, void* output) {
   if (control_ != nullptr) control_->Enter(call);
   engine_->StartAgain(call.sequence, input, output);
-  engine_->SendFirst();
   has_begun_ = true;
+  const Status sent = WithinMemory([&] {
+    engine_->SendFirst();
+    return Status();
+  });
+  static_cast<void>(sent);  // Whoever goes on with it meets the same error.
 }
 
 bool Driver::EndAgain(const Call& call) {

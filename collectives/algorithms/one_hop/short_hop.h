@@ -29,7 +29,8 @@ class ShortHop {
     unsent_ = missing_ = static_cast<int>(peers_.size());
   }
 
-  // Sends what can be sent where no system call is needed for it. An error is returned by Progress.
+  // Sends what can be sent where no system call is needed for it, but to wake a peer that sleeps. An error is returned
+  // by Progress.
   void SendFirst();
   // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; later calls return
   // the same error.

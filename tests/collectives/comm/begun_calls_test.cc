@@ -5,6 +5,7 @@
 
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/comm/communicator.h"
 #include "tests/collectives/harness/cluster.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kCount = 3;
 constexpr int kRounds = 200;
+constexpr int64_t kShortTimeoutMs = 700;
 
 ClusterConfig ConfigOf(const char* transport, int nranks) {
   ClusterConfig config;
@@ -42,7 +44,56 @@ bool EndsAtFirstLook(annulus_comm_t* comm, annulus_request_t* request) {
   return communicator->WaitAgain(reinterpret_cast<RequestHandle>(request), 0) == Code::kOk;
 }
 
-TEST(BegunCallsTest, WhatACallSendsLeavesWhenItIsStarted) {
+enum class Form { kNamed, kSubmitted, kWithOptions };
+
+annulus_status_t Start(Form form, annulus_comm_t* comm, const Numbers& in, Numbers* out, annulus_request_t** request,
+                       int64_t timeout_ms = kFarTimeoutMs) {
+  if (form == Form::kNamed) return SumAsync(comm, in, out, request);
+  annulus_call_t call{};
+  call.struct_bytes = sizeof call;
+  call.kind = ANNULUS_CALL_ALLREDUCE;
+  call.sendbuf = in.data();
+  call.recvbuf = out->data();
+  call.count = in.size();
+  call.type = ANNULUS_INT64;
+  call.op = ANNULUS_SUM;
+  if (form == Form::kWithOptions) {
+    call.label = "gradients of a layer with a name of some length";
+    call.timeout_ms = timeout_ms;
+  }
+  return annulus_submit(comm, &call, 1, request);
+}
+
+// Both ranks in one thread. Each round starts `each` calls on both, and then ends all but the last ones in turn, so
+// that nobody has waited for the last one of rank 0 when rank 1 looks for its own once. Returns how often that ended
+// then; a progress thread may have taken the turn of either.
+int RunRounds(annulus_comm_t* const (&comms)[2], Form form, size_t each) {
+  int at_first_look = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<Numbers> in[2], out[2];
+    std::vector<annulus_request_t*> requests[2];
+    for (const int rank : {0, 1}) {
+      in[rank] = std::vector<Numbers>(each, Contribution(rank, kCount, round));
+      out[rank] = std::vector<Numbers>(each, Numbers(kCount));
+      requests[rank] = std::vector<annulus_request_t*>(each);
+    }
+    for (size_t i = 0; i < each; ++i) {
+      for (const int rank : {0, 1})
+        EXPECT_EQ(Start(form, comms[rank], in[rank][i], &out[rank][i], &requests[rank][i]), ANNULUS_OK);
+    }
+    for (size_t i = 0; i < each; ++i) {
+      if (i + 1 == each) at_first_look += EndsAtFirstLook(comms[1], requests[1][i]) ? 1 : 0;
+      for (const int rank : {1, 0}) EXPECT_EQ(annulus_request_wait(requests[rank][i], -1), ANNULUS_OK);
+    }
+    for (const int rank : {0, 1}) {
+      for (annulus_request_t* const request : requests[rank]) EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+      EXPECT_EQ(out[rank], std::vector<Numbers>(each, SumOfAll(2, kCount, round)));
+    }
+  }
+  return at_first_look;
+}
+
+TEST(BegunCallsTest, WhatACallSendsLeavesWhenItIsStartedAndThatOfTheNextWhenItHasEnded) {
   annulus_comm_t* comms[2] = {};
   Tally warm;
   Tally over;
@@ -55,21 +106,10 @@ TEST(BegunCallsTest, WhatACallSendsLeavesWhenItIsStarted) {
       return;
     }
     ASSERT_TRUE(warm.WaitFor(2));
-    int at_first_look = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      Numbers in[2] = {Contribution(0, kCount, round), Contribution(1, kCount, round)};
-      Numbers out[2] = {Numbers(kCount), Numbers(kCount)};
-      annulus_request_t* requests[2] = {};
-      for (const int each : {0, 1}) ASSERT_EQ(SumAsync(comms[each], in[each], &out[each], &requests[each]), ANNULUS_OK);
-      // Nobody has waited for that of rank 0. A progress thread may have taken the turn of either.
-      at_first_look += EndsAtFirstLook(comms[1], requests[1]) ? 1 : 0;
-      for (const int each : {1, 0}) {
-        ASSERT_EQ(annulus_request_wait(requests[each], -1), ANNULUS_OK);
-        ASSERT_EQ(annulus_request_free(requests[each]), ANNULUS_OK);
-        ASSERT_EQ(out[each], SumOfAll(2, kCount, round));
-      }
+    for (const Form form : {Form::kNamed, Form::kSubmitted, Form::kWithOptions}) {
+      for (const size_t each : {1, 2, 3})
+        EXPECT_GT(RunRounds(comms, form, each), kRounds / 2) << static_cast<int>(form) << ", " << each << " at a time";
     }
-    EXPECT_GT(at_first_look, kRounds / 2);
     over.Add();
   });
 }
@@ -87,7 +127,7 @@ class BegunCallsOfTest : public testing::TestWithParam<Variant> {
 // Starts several, of which the first sends at once, and makes others before anyone waits.
 TEST_P(BegunCallsOfTest, OtherCallsAndMessagesMayFollowIt) {
   Cluster(ConfigOf(GetParam().transport, nranks())).Run([&](annulus_comm_t* comm, int rank) {
-    Warm(comm, rank);
+    ASSERT_NO_FATAL_FAILURE(Warm(comm, rank));
     for (int round = 0; round < kRounds; ++round) {
       const Numbers in = Contribution(rank, kCount, round);
       Numbers out(kCount);
@@ -125,17 +165,18 @@ TEST_P(BegunCallsOfTest, OtherCallsAndMessagesMayFollowIt) {
 TEST_P(BegunCallsOfTest, TheTimeLimitEndsItWhetherItIsAwaitedOrNot) {
   for (const bool waits : {false, true}) {
     Tally over;
-    ClusterConfig config = ConfigOf(GetParam().transport, nranks());
-    config.timeout_ms = 700;
-    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
-      Warm(comm, rank);
+    Cluster(ConfigOf(GetParam().transport, nranks())).Run([&](annulus_comm_t* comm, int rank) {
+      ASSERT_NO_FATAL_FAILURE(Warm(comm, rank));
       if (rank == 0) {
+        const Numbers in = Contribution(rank, kCount, 0);
         Numbers out(kCount);
         annulus_request_t* request = nullptr;
-        const Numbers in = Contribution(rank, kCount, 0);
-        ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
+        ASSERT_EQ(Start(Form::kWithOptions, comm, in, &out, &request, kShortTimeoutMs), ANNULUS_OK);
         const Nanoseconds begin = Now();
         while (!waits && LastError(comm).status == ANNULUS_OK && Now() - begin < kSoon) std::this_thread::yield();
+        if (!waits) {
+          EXPECT_EQ(LastError(comm).status, ANNULUS_TIMEOUT);
+        }
         EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_TIMEOUT) << LastMessage(comm);
         EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
         over.Add();
