@@ -7,7 +7,11 @@
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
+#include <new>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/thread.h"
 #include "collectives/control/arbiter_text.h"
@@ -22,13 +26,15 @@ class Control::Thread {
  public:
   Thread(const ControlConfig& control, ControlRoleConfig config)
       : rank_(control.rank),
+        conclude_(config.conclude),
+        judge_lost_(config.judge_lost),
         work_(asio::make_work_guard(context_)),
         closing_(context_),
-        net_(&context_, control.job_key + control.connections.door().ticket,
+        net_(std::in_place, &context_, control.job_key + control.connections.door().ticket,
              ControlHello(control.identity, control.rank, control.nranks, control.encrypts)) {
     config.rank = control.rank;
     config.nranks = control.nranks;
-    config.net = &net_;
+    config.net = &*net_;
     if (rank_ == 0) role_ = std::make_unique<ControlJudge>(config);
     if (rank_ != 0) role_ = std::make_unique<ControlMember>(config);
   }
@@ -42,14 +48,18 @@ class Control::Thread {
   int rank() const { return rank_; }
 
  private:
+  void Run();
+  void EndWithoutMemory();
   void Depart();
   void LimitClosing();
 
   const int rank_;
+  const std::function<void(const Verdict&)> conclude_;
+  const std::function<void()> judge_lost_;
   asio::io_context context_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer closing_;
-  SocketNet net_;
+  std::optional<SocketNet> net_;  // Until memory runs out, as the role.
   std::unique_ptr<ControlRole> role_;
   std::thread thread_;
 };
@@ -57,7 +67,35 @@ class Control::Thread {
 Status Control::Thread::Start(ControlConnections connections) {
   ANNULUS_RETURN_IF_ERROR(role_->Open(std::move(connections)));
   return StartThread(
-      "the control thread", [this] { context_.run(); }, &thread_);
+      "the control thread", [this] { Run(); }, &thread_);
+}
+
+void Control::Thread::Run() {
+  try {
+    context_.run();
+  } catch (const std::bad_alloc&) {
+    EndWithoutMemory();
+  }
+}
+
+// A handler that did not finish may have left its connection unread, so this rank can only end. With a verdict that has
+// no words this needs no memory.
+void Control::Thread::EndWithoutMemory() {
+  Verdict silent;
+  silent.code = Code::kOutOfMemory;
+  silent.rank = rank_;
+  judge_lost_();  // There is no more news.
+  try {
+    Verdict verdict = silent;
+    verdict.message = "no memory was left on the control thread of rank " + std::to_string(rank_);
+    verdict.advice = AdviceFor(Code::kOutOfMemory);
+    role_->Settle(verdict);
+    conclude_(verdict);
+  } catch (const std::bad_alloc&) {  // The others learn of it when the connections end.
+    conclude_(silent);
+  }
+  role_.reset();
+  net_.reset();
 }
 
 void Control::Thread::Post(std::function<void(ControlRole*)> work) {
@@ -82,7 +120,11 @@ void Control::Thread::Flush(Nanoseconds grace) {
 }
 
 void Control::Thread::Close() {
-  asio::post(context_, [this] { Depart(); });
+  try {
+    asio::post(context_, [this] { Depart(); });
+  } catch (const std::bad_alloc&) {  // Without a goodbye.
+    context_.stop();
+  }
   thread_.join();
 }
 

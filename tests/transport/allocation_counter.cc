@@ -1,6 +1,7 @@
 #include "tests/transport/allocation_counter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -10,8 +11,23 @@ thread_local size_t allocations = 0;
 thread_local size_t left_until_failure = 0;  // 0: none fails.
 thread_local bool has_failed = false;
 
+thread_local bool is_spared = false;          // The thread that exhausts the others.
+std::atomic<bool> exhausts{false};            // Whether the others' allocations are counted.
+std::atomic<size_t> left_until_exhausted{0};  // Of theirs; those after the last fail.
+std::atomic<bool> others_have_failed{false};
+
+bool IsExhausted() {
+  if (!exhausts.load() || is_spared) return false;
+  size_t left = left_until_exhausted.load();
+  while (left > 0 && !left_until_exhausted.compare_exchange_weak(left, left - 1)) {
+  }
+  if (left == 0) others_have_failed.store(true);
+  return left == 0;
+}
+
 void* Allocate(size_t bytes) {
   ++allocations;
+  if (IsExhausted()) throw std::bad_alloc();
   if (left_until_failure > 0 && --left_until_failure == 0) {
     has_failed = true;
     throw std::bad_alloc();
@@ -30,6 +46,7 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::m
 extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
   ++allocations;
   void* memory = nullptr;
+  if (IsExhausted()) return nullptr;
   return posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) == 0 ? memory : nullptr;
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
@@ -49,6 +66,19 @@ void FailAllocation(size_t number) {
 bool StopFailing() {
   left_until_failure = 0;
   return has_failed;
+}
+
+void ExhaustOthers(size_t number) {
+  is_spared = true;
+  others_have_failed.store(false);
+  left_until_exhausted.store(number - 1);
+  exhausts.store(true);
+}
+
+bool StopExhausting() {
+  exhausts.store(false);
+  is_spared = false;
+  return others_have_failed.load();
 }
 
 }  // namespace annulus

@@ -1,7 +1,7 @@
 // Counts what the calling thread takes from operator new and aligned_alloc, in every program that links this, and lets
 // it fail.
 //
-// Threads: each has its own count.
+// Threads: each has its own count; one at a time exhausts the others.
 #pragma once
 
 #include <cstddef>
@@ -15,5 +15,11 @@ size_t AllocationsOfThisThread();
 void FailAllocation(size_t number);
 // Ends this. Returns whether the allocation was made.
 bool StopFailing();
+
+// From now on the allocation of that number, from 1, of all other threads together fails, and so do all later ones of
+// theirs.
+void ExhaustOthers(size_t number);
+// Ends this. Returns whether one has failed.
+bool StopExhausting();
 
 }  // namespace annulus
