@@ -2,27 +2,37 @@
 
 #include <signal.h>
 
-#include <new>
 #include <system_error>
 #include <utility>
 
 namespace annulus {
+namespace {
+
+// Blocks all signals of the calling thread while it exists; a new thread inherits that.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
 
 Status StartThread(const char* what, std::function<void()> body, std::thread* thread) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;  // Until the end also where memory runs out.
   try {
     *thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return Status::System("cannot start " + std::string(what), error.code().value());
-  } catch (const std::bad_alloc&) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return Status(Code::kOutOfMemory);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return Status();
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "base/parse.h"
@@ -36,22 +37,35 @@ struct Lookup {
   std::mutex mu;
   std::condition_variable changed;
   bool done = false;
+  bool out_of_memory = false;
   std::string error;
   std::vector<StreamEndpoint> endpoints;
 };
 
-void LookUp(const std::string& host, int port, Lookup* lookup) {
+// Throws std::bad_alloc.
+void AskResolver(const std::string& host, int port, Lookup* lookup) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_ADDRCONFIG;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(error == 0 ? found : nullptr, freeaddrinfo);
   std::lock_guard<std::mutex> lock(lookup->mu);
   if (error != 0) lookup->error = gai_strerror(error);
-  for (const addrinfo* entry = error == 0 ? found : nullptr; entry != nullptr; entry = entry->ai_next) {
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     lookup->endpoints.emplace_back(entry->ai_addr, entry->ai_addrlen);
   }
-  if (error == 0) freeaddrinfo(found);
+}
+
+void LookUp(const std::string& host, int port, Lookup* lookup) {
+  bool out_of_memory = false;
+  try {
+    AskResolver(host, port, lookup);
+  } catch (const std::bad_alloc&) {
+    out_of_memory = true;
+  }
+  std::lock_guard<std::mutex> lock(lookup->mu);
+  lookup->out_of_memory = out_of_memory;
   lookup->done = true;
   lookup->changed.notify_all();
 }
@@ -125,6 +139,7 @@ Status Resolve(const std::string& address, Deadline deadline, std::vector<Stream
   const auto until = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
   if (!lookup->changed.wait_until(lock, until, [&lookup] { return lookup->done; }))
     return {Code::kTimeout, "looking up \"" + host + "\" took too long"};
+  if (lookup->out_of_memory) return {Code::kOutOfMemory, "no memory was left to look up \"" + host + "\""};
   if (!lookup->error.empty() || lookup->endpoints.empty())
     return {Code::kSystem, "the host \"" + host + "\" cannot be looked up: " + lookup->error};
   *endpoints = std::move(lookup->endpoints);
