@@ -177,8 +177,10 @@ bool ControlMember::Connected(SealedFd connection) {
 }
 
 // Rank 0 may have left because it has given this rank up: then all others know that they have lost each other. Before
-// it can have done that, a refusal shows that its process has ended.
+// it can have done that, a refusal shows that its process has ended. But where all has arrived over the connection that
+// there is, as does a probe before each attempt, the network lets nobody else in, and WatchPath goes on.
 void ControlMember::OnRefused() {
+  if (session_.delivered()) return;
   const bool may_be_given_up = config_.net->Now() >= given_up_from_;
   End(may_be_given_up ? LostPathVerdict({config_.rank}) : DeathVerdict(0));
 }

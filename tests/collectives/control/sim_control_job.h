@@ -36,6 +36,7 @@ class SimControlJob {
   void Pause(int rank, Nanoseconds time) { world_.Pause(rank, clock().now() + time); }
   // The paths of these ranks are cut at once, as `how` says.
   void Cut(const std::vector<int>& ranks, const SimCut& how) { world_.Cut(ranks, how); }
+  void RefuseDials() { world_.RefuseDials(); }
   // Its process is killed.
   void Kill(int rank);
 

@@ -33,6 +33,8 @@ class SimControlWorld {
   Nanoseconds awake_at(int rank) const { return awake_at_[rank]; }
   // Runs `act` when that process runs: now, or when its pause is over.
   void WhenAwake(int rank, std::function<void()> act);
+  // From now on nobody can connect to rank 0, as where a firewall refuses its door's port; connections live on.
+  void RefuseDials() { refuses_dials_ = true; }
   // The process ends. Whatever used its net is gone.
   void EndProcess(int rank);
   int cuts_made() const;
@@ -51,6 +53,7 @@ class SimControlWorld {
   Held TakeHeld(int fd);
 
   SimClock clock_;
+  bool refuses_dials_ = false;
   std::vector<Nanoseconds> awake_at_;                   // By rank.
   std::vector<std::unique_ptr<SimControlPath>> paths_;  // By the rank that is not 0.
   std::map<int, Held> held_;                            // Ends without a stream, by descriptor.
