@@ -63,6 +63,9 @@ Status RendezvousHost::GiveTables(BootstrapResult* result) {
   for (int rank = 1; rank < config_.nranks; ++rank) table.blobs.push_back(seats_[rank]->blob);
   ControlDoorPlace place;
   const Status opened = ListenForReturns(DoorHost(), &place.listener, &place.port);
+  // Its control thread and its links need more than the door, and would fail when the others have begun.
+  if (IsOutOfDescriptors(opened.os_errno()))
+    return OutOfDescriptors(config_.rank, "its control door", opened.os_errno());
   if (!opened.ok()) Log(LogLevel::kInfo, config_.rank, "no way back for ranks: %s", opened.message().c_str());
   table.door_port = static_cast<uint16_t>(place.port);
   place.ticket = table.ticket;

@@ -5,6 +5,7 @@
 
 #include <asio/ip/v6_only.hpp>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 namespace annulus {
@@ -77,13 +78,17 @@ void ControlDoor::Close() {
 Status ListenForReturns(const std::string& host, int* listener, int* port) {
   StreamEndpoint endpoint;
   ANNULUS_RETURN_IF_ERROR(MakeEndpoint(host, 0, &endpoint));
-  asio::io_context context;
-  StreamListener made(context);
-  ANNULUS_RETURN_IF_ERROR(ListenAt(endpoint, &made));
-  *port = PortOf(made.local_endpoint());
-  asio::error_code error;
-  *listener = made.release(error);
-  return error ? Status::System("keeping the control door", error.value()) : Status();
+  try {
+    asio::io_context context;
+    StreamListener made(context);
+    ANNULUS_RETURN_IF_ERROR(ListenAt(endpoint, &made));
+    *port = PortOf(made.local_endpoint());
+    asio::error_code error;
+    *listener = made.release(error);
+    return error ? Status::System("keeping the control door", error.value()) : Status();
+  } catch (const std::system_error& error) {  // The io_context found no file descriptors.
+    return Status::System("making the control door", error.code().value());
+  }
 }
 
 }  // namespace annulus

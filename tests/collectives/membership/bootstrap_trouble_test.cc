@@ -216,32 +216,55 @@ TEST_F(BootstrapTroubleTest, RankThatDoesNotTakeTheTableIsNamedToAll) {
 }
 
 // Rank 0 in a process of its own, which may have few descriptors.
-TEST_F(BootstrapTroubleTest, RankZeroWithoutDescriptorsNamesItselfToAll) {
-  constexpr int kRanks = 6;
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const pid_t host = ::fork();
-  if (host == 0) {
-    const DescriptorLimit few(DescriptorLimit::Next() +
-                              6);  // The reactor takes three, the listener one, two ranks two.
-    BootstrapResult result;
-    const std::string text = Bootstrap(Config(0, kRanks, 10 * kSecond), &result).message();
-    [[maybe_unused]] const ssize_t written = ::write(ends[1], text.data(), text.size());
-    ::_exit(0);
+class BootstrapDescriptorsTest : public BootstrapFixture {
+ protected:
+  static constexpr int kRanks = 6;
+  static constexpr rlim_t kReactorAndListener = 4;
+
+  // Runs all ranks, while rank 0 may open no more than `few` descriptors. Returns what it says.
+  std::string Run(rlim_t few, std::vector<Outcome>* outcomes) {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const pid_t host = ::fork();
+    if (host == 0) {
+      const DescriptorLimit limit(DescriptorLimit::Next() + few);
+      BootstrapResult result;
+      const std::string text = Bootstrap(Config(0, kRanks, 10 * kSecond), &result).message();
+      [[maybe_unused]] const ssize_t written = ::write(ends[1], text.data(), text.size());
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    std::vector<BootstrapConfig> guests;
+    for (int rank = 1; rank < kRanks; ++rank) guests.push_back(Config(rank, kRanks, 10 * kSecond));
+    *outcomes = BootstrapFixture::Run(guests);
+    char text[1024] = {};
+    EXPECT_GE(::read(ends[0], text, sizeof text - 1), 0);
+    ::close(ends[0]);
+    ::waitpid(host, nullptr, 0);
+    return text;
   }
-  ::close(ends[1]);
-  std::vector<BootstrapConfig> guests;
-  for (int rank = 1; rank < kRanks; ++rank) guests.push_back(Config(rank, kRanks, 10 * kSecond));
-  const std::vector<Outcome> outcomes = Run(guests);
-  char text[1024] = {};
-  EXPECT_GT(::read(ends[0], text, sizeof text - 1), 0);
-  ::close(ends[0]);
-  ::waitpid(host, nullptr, 0);
-  EXPECT_NE(std::string(text).find("rank 0 has no file descriptor left"), std::string::npos) << text;
-  EXPECT_NE(std::string(text).find("(EMFILE;"), std::string::npos) << text;
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.status.message(), text);
-    EXPECT_EQ(outcome.status.peer(), 0);
+
+  void ExpectRefusal(const std::string& text, const std::vector<Outcome>& outcomes) {
+    EXPECT_NE(text.find("rank 0 has no file descriptor left"), std::string::npos) << text;
+    EXPECT_NE(text.find("(EMFILE;"), std::string::npos) << text;
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.status.message(), text);
+      EXPECT_EQ(outcome.status.peer(), 0);
+    }
+  }
+};
+
+TEST_F(BootstrapDescriptorsTest, RankZeroWithoutDescriptorsNamesItselfToAll) {
+  std::vector<Outcome> outcomes;
+  ExpectRefusal(Run(kReactorAndListener + 2, &outcomes), outcomes);
+}
+
+// None is left for the door to which ranks come back.
+TEST_F(BootstrapDescriptorsTest, RankZeroWithoutADoorNamesItselfToAll) {
+  for (rlim_t left = 0; left < 3; ++left) {
+    SCOPED_TRACE(testing::Message() << left << " descriptors left");
+    std::vector<Outcome> outcomes;
+    ExpectRefusal(Run(kReactorAndListener + kRanks - 1 + left, &outcomes), outcomes);
   }
 }
 
