@@ -74,6 +74,7 @@ Status RendezvousHost::GiveTables(BootstrapResult* result) {
   table_ = EncodeMessage(MessageType::kTable, Encode(table));
   for (int rank = 1; rank < config_.nranks; ++rank) seats_[rank]->stream->Send(table_);
   AwaitTaken();
+  ANNULUS_RETURN_IF_ERROR(failure_);
   result->job_id = table.job_id;
   result->blobs = std::move(table.blobs);
   std::vector<int> late;
@@ -135,7 +136,7 @@ void RendezvousHost::AwaitTaken() {
   for (;;) {
     Deadline all_done = 0;
     for (const auto& seat : seats_) all_done = std::max(all_done, done_at(seat));
-    if (Now() >= std::min(limit, all_done)) return;
+    if (Now() >= std::min(limit, all_done) || GivesUp()) return;
     reactor_->WaitUntil(std::min(limit, all_done));
     DropSlow();
   }

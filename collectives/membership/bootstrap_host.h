@@ -82,7 +82,7 @@ class RendezvousHost {
   // Lets ranks that have the table come back; Control goes on with a copy of the listener.
   void OpenControlDoor(uint64_t job_id, ControlConnections* connections);
   void OnReturned(int rank, SealedFd returned, ControlConnections* connections);
-  // Until each rank has the table, or is known to be gone.
+  // Until each rank has the table, or is known to be gone; or config_.give_up failed, as in GivesUp.
   void AwaitTaken();
   // Tells all that everyone has the table, and passes their connections on.
   Status Begin(BootstrapResult* result);

@@ -2,8 +2,10 @@
 // addresses, a rank that does not read, and too few descriptors.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <memory>
 #include <thread>
 
@@ -213,6 +215,33 @@ TEST_F(BootstrapTroubleTest, RankThatDoesNotTakeTheTableIsNamedToAll) {
     EXPECT_EQ(outcome.status.message(), text);
     EXPECT_EQ(outcome.status.peer(), 2);
   }
+}
+
+// It has been given the table and does not take it, while something else ends the start.
+TEST_F(BootstrapTroubleTest, RankZeroGivesUpWhileTheTableIsNotTaken) {
+  std::atomic<bool> is_over{false};
+  BootstrapConfig config = Config(0, 2);
+  config.give_up = [&] { return is_over.load() ? Status(Code::kAborted, "it is over") : Status(); };
+  std::vector<Outcome> host;
+  std::jthread thread([&] { host = Run({config}); });
+  Reactor reactor;
+  ConnectPlan plan;
+  plan.hello = RendezvousHello(Config(1, 2));
+  plan.key = kKey;
+  plan.deadline = DeadlineAfter(kPatience);
+  plan.dials.resize(1);
+  ASSERT_TRUE(Resolve(config.rendezvous, plan.deadline, &plan.dials[0].endpoints).ok());
+  std::vector<Stream> streams;
+  ASSERT_TRUE(EstablishStreams(&reactor, plan, &streams).ok());
+  const int fd = streams[0].socket.native_handle();
+  const std::string join = *EncodeMessage(MessageType::kJoin, Encode(JoinMessage{2, 1, kPatience, "", "stopped"}));
+  ASSERT_EQ(::send(fd, join.data(), join.size(), 0), static_cast<ssize_t>(join.size()));
+  pollfd table{fd, POLLIN, 0};
+  ASSERT_EQ(::poll(&table, 1, static_cast<int>(kPatience / kMillisecond)), 1);
+  is_over.store(true);
+  thread.join();
+  ExpectOneFailure(host, Code::kAborted, "it is over");
+  EXPECT_LT(host[0].took, kPatience / 2);
 }
 
 // Rank 0 in a process of its own, which may have few descriptors.
