@@ -11,18 +11,19 @@ thread_local size_t allocations = 0;
 thread_local size_t left_until_failure = 0;  // 0: none fails.
 thread_local bool has_failed = false;
 
-thread_local bool is_spared = false;          // The thread that exhausts the others.
-std::atomic<bool> exhausts{false};            // Whether the others' allocations are counted.
-std::atomic<size_t> left_until_exhausted{0};  // Of theirs; those after the last fail.
+thread_local bool is_spared = false;  // The thread that exhausts the others.
+std::atomic<bool> exhausts{false};    // Whether the others' allocations are counted.
+std::atomic<size_t> allocations_of_others{0};
+std::atomic<size_t> first_to_fail{0};
+std::atomic<size_t> count_to_fail{0};
 std::atomic<bool> others_have_failed{false};
 
 bool IsExhausted() {
   if (!exhausts.load() || is_spared) return false;
-  size_t left = left_until_exhausted.load();
-  while (left > 0 && !left_until_exhausted.compare_exchange_weak(left, left - 1)) {
-  }
-  if (left == 0) others_have_failed.store(true);
-  return left == 0;
+  const size_t number = ++allocations_of_others;
+  const bool fails = number >= first_to_fail.load() && number - first_to_fail.load() < count_to_fail.load();
+  if (fails) others_have_failed.store(true);
+  return fails;
 }
 
 void* Allocate(size_t bytes) {
@@ -68,10 +69,12 @@ bool StopFailing() {
   return has_failed;
 }
 
-void ExhaustOthers(size_t number) {
+void ExhaustOthers(size_t number, size_t count) {
   is_spared = true;
   others_have_failed.store(false);
-  left_until_exhausted.store(number - 1);
+  allocations_of_others.store(0);
+  first_to_fail.store(number);
+  count_to_fail.store(count);
   exhausts.store(true);
 }
 

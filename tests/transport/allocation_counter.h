@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace annulus {
 
@@ -16,9 +17,9 @@ void FailAllocation(size_t number);
 // Ends this. Returns whether the allocation was made.
 bool StopFailing();
 
-// From now on the allocation of that number, from 1, of all other threads together fails, and so do all later ones of
-// theirs.
-void ExhaustOthers(size_t number);
+// From now on, of all other threads' allocations together, the one of that number, from 1, fails, and so do those that
+// follow, `count` in all.
+void ExhaustOthers(size_t number, size_t count = SIZE_MAX);
 // Ends this. Returns whether one has failed.
 bool StopExhausting();
 

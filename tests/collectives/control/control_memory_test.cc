@@ -1,5 +1,5 @@
-// A control thread for which memory runs out: its rank learns that, the other one that it has gone. Every allocation of
-// what it does fails once, as do all that follow.
+// A control thread for which memory runs out: its rank learns that, the other one that it has gone or, where there is
+// memory again, why. Every allocation of what it does fails once.
 //
 // Threads: the test's own plays the other rank.
 #include <gtest/gtest.h>
@@ -7,6 +7,9 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/bytes.h"
@@ -60,11 +63,29 @@ class ControlMemoryTest : public testing::TestWithParam<int> {
   }
 
   // Waits until something has arrived. Returns whether that was the end.
-  bool AwaitEnd() const {
+  bool AwaitEnd() {
     pollfd waits{other_, POLLIN, 0};
     EXPECT_EQ(::poll(&waits, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
     char buffer[4096];
-    return ::recv(other_, buffer, sizeof buffer, MSG_DONTWAIT) <= 0;
+    const ssize_t bytes = ::recv(other_, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (bytes > 0) heard_.append(buffer, static_cast<size_t>(bytes));
+    return bytes <= 0;
+  }
+
+  // Whether the last message that has arrived is a verdict for want of memory.
+  bool HeardOfMemory() const {
+    std::string_view left = heard_;
+    Verdict verdict;
+    while (left.size() >= kMessageHeaderBytes) {
+      ByteReader length(std::as_bytes(std::span(left)));
+      const std::string_view body = left.substr(kMessageHeaderBytes, length.U32() - 1);
+      ByteReader in(std::as_bytes(std::span(body)));
+      const auto type = static_cast<MessageType>(left[kMessageHeaderBytes - 1]);
+      verdict = {};
+      if (type == MessageType::kVerdict && !ReadVerdict(&in, &verdict)) return false;
+      left.remove_prefix(kMessageHeaderBytes + body.size());
+    }
+    return verdict.code == Code::kOutOfMemory && verdict.rank == rank_ && left.empty();
   }
 
   bool AwaitVerdict() {
@@ -80,9 +101,11 @@ class ControlMemoryTest : public testing::TestWithParam<int> {
     control_.reset();
     if (other_ >= 0) ::close(other_);
     other_ = -1;
+    heard_.clear();
   }
 
   int other_ = -1;
+  std::string heard_;  // All that has arrived at the other end.
   std::mutex mutex_;
   std::condition_variable changed_;
   bool known_ = false;
@@ -103,6 +126,24 @@ TEST_P(ControlMemoryTest, TheRankEndsAndTheOtherOneNotices) {
     EXPECT_EQ(control_->verdict().code, Code::kOutOfMemory);
     EXPECT_EQ(control_->verdict().rank, rank_);
     EXPECT_EQ(control_->Report(Status(Code::kSystem, "later"), Call{}), control_->verdict());
+  }
+  EXPECT_GT(failed, 2u);
+}
+
+TEST_P(ControlMemoryTest, TheOtherOneGetsTheVerdictWhereThereIsMemoryAgain) {
+  size_t failed = 0;
+  for (;; ++failed) {
+    SCOPED_TRACE("allocation " + std::to_string(failed + 1));
+    ASSERT_NO_FATAL_FAILURE(Start());
+    ExhaustOthers(failed + 1, 1);
+    Ask();
+    bool ended = AwaitEnd();
+    if (!StopExhausting()) break;
+    while (!ended && !HasFailure()) ended = AwaitEnd();
+    ASSERT_TRUE(AwaitVerdict());
+    EXPECT_EQ(control_->verdict().code, Code::kOutOfMemory);
+    EXPECT_NE(control_->verdict().message.find("no memory was left"), std::string::npos);
+    EXPECT_TRUE(HeardOfMemory());
   }
   EXPECT_GT(failed, 2u);
 }
