@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "transport/security/door.h"
+
 namespace annulus {
 namespace {
 
@@ -263,10 +265,11 @@ void ShmEndpoint::FailSends(Code code, Code farewell) {
 }
 
 Status ShmEndpoint::Broken() const {
-  if (fault_.os_errno != 0) {
-    Status refused =
-        Status::System("shared memory: " + std::string(fault_.field) + " of " + PeerText(), fault_.os_errno);
-    return {refused.code(), refused.message(), peer_, fault_.os_errno};
+  if (fault_.os_errno != 0) {  // This rank's system, not the peer.
+    const std::string what = std::string(fault_.field) + " of " + PeerText();
+    if (IsOutOfDescriptors(fault_.os_errno)) return OutOfDescriptors(rank_, what, fault_.os_errno);
+    const Status refused = Status::System("shared memory: " + what, fault_.os_errno);
+    return {refused.code(), refused.message(), rank_, fault_.os_errno};
   }
   return {Code::kProtocol,
           "shared memory: field '" + std::string(fault_.field) + "' from " + PeerText() + " is " +

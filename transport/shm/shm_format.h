@@ -154,7 +154,7 @@ struct ShmFault {
   const char* field = nullptr;  // Null: no fault.
   uint64_t value = 0;
   uint64_t limit = 0;
-  int os_errno = 0;  // Not 0: the operating system refused the operation that `field` names.
+  int os_errno = 0;  // Not 0: the operating system refused this process what `field` names.
 };
 
 }  // namespace annulus

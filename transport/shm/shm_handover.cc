@@ -47,7 +47,9 @@ Status ShmHandover::Continue() {
   if (fd < 0) return Status();
   Status opened = ShmMapping::Open(fd, &mapping_);
   if (!opened.ok()) {
-    return {opened.code(), opened.message() + " (rank " + std::to_string(peer_) + ")", peer_, opened.os_errno()};
+    const int culprit = opened.code() == Code::kProtocol ? peer_ : rank_;
+    return {opened.code(), opened.message() + " (the memory file of rank " + std::to_string(peer_) + ")", culprit,
+            opened.os_errno()};
   }
   mapping_->CloseFd();
   if (send(socket_->native_handle(), &kMappedByte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {

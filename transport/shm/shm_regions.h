@@ -74,7 +74,7 @@ class ShmPeerRegions {
   // are kept for HasFault.
   void Feed(const char* data, size_t bytes, int fd);
   // Records that a file did not arrive because this process has no descriptor left.
-  void MissFile() { Fault({"taking the file of registered memory", 0, 0, EMFILE}); }
+  void MissFile() { Fault({"the file of registered memory", 0, 0, EMFILE}); }
   bool HasFault(ShmFault* fault);
 
   // Returns the memory at `place`; null when it is unknown or not that large. Each success holds the region until

@@ -1,7 +1,10 @@
 // Setting up shared memory links: who is let in, what is handed over, and that nothing is left behind.
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <future>
 #include <optional>
 #include <string>
@@ -214,6 +217,28 @@ TEST_F(ShmHandoverTest, ARankWithoutDescriptorsNamesItself) {
   EXPECT_EQ(status.peer(), 1) << status.ToString();
   EXPECT_NE(status.message().find("no file descriptor left for the memory file of rank 0"), std::string::npos)
       << status.ToString();
+}
+
+// Pages of addresses that this process has mapped.
+rlim_t MappedPages() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages;
+}
+
+TEST_F(ShmHandoverTest, ARankWithoutAddressesNamesItself) {
+  constexpr rlim_t kLeft = 16 << 20;
+  ASSERT_TRUE(creator_.Start(4, kLeft).ok());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit little{MappedPages() * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kLeft, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+  const Status status = mapper_.Continue();
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(status.code(), Code::kSystem) << status.ToString();
+  EXPECT_EQ(status.os_errno(), ENOMEM) << status.ToString();
+  EXPECT_EQ(status.peer(), 1) << status.ToString();
+  EXPECT_NE(status.message().find("memory file of rank 0"), std::string::npos) << status.ToString();
 }
 
 TEST_F(ShmHandoverTest, APeerThatLeavesIsLostOnEitherSide) {
