@@ -43,6 +43,11 @@ void Monitor::ShowCall(const Call& call) {
   if (call.sequence % kCallsPerSum == 0) board_->moved_bytes.Set(MovedBytes(peers_));
 }
 
+// The board keeps the latest collective.
+void Monitor::ShowMessages() {
+  if (++messages_shown_ % kCallsPerSum == 0) board_->moved_bytes.Set(MovedBytes(peers_));
+}
+
 void Monitor::ShowBegin(const Call& call) {
   if (call.sequence != 0) ShowCall(call);
   board_->inside.Set(call.sequence != 0 ? Board::kCollective : Board::kMessages);

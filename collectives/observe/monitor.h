@@ -77,7 +77,7 @@ class Monitor {
   void CountMessagesDrive(Nanoseconds took) {
     driven_ns_.Add(static_cast<uint64_t>(took));
     if (board_ != nullptr) [[unlikely]]
-      ShowCall(Call());
+      ShowMessages();
   }
 
   // Counts a collective or message of the user's that has ended; `data_bytes` were in its send buffer.
@@ -115,6 +115,7 @@ class Monitor {
 
   void ShowBegin(const Call& call);
   void ShowCall(const Call& call);
+  void ShowMessages();
   void ShowEnd();
   void ShowWait();
 
@@ -129,6 +130,7 @@ class Monitor {
   Trace* trace_ = nullptr;
   Board* board_ = nullptr;
   std::vector<Peer> peers_;
+  uint64_t messages_shown_ = 0;  // Drives of messages that were already over.
 };
 
 }  // namespace annulus

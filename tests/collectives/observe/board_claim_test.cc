@@ -10,6 +10,7 @@
 #include <new>
 #include <string>
 
+#include "collectives/core/collective.h"
 #include "collectives/observe/monitor.h"
 
 namespace annulus {
@@ -107,6 +108,26 @@ TEST(Board, ShowsWhatARankMovesThatNeverWaits) {
     monitor.CountDrive(call, 1000);
   }
   EXPECT_EQ(board.sequence.Get(), 32u);
+  EXPECT_EQ(board.moved_bytes.Get(), 3200u);
+}
+
+// Its peers would seem to wait for a rank that has called no collective yet.
+TEST(Board, MessagesThatMoveAtOnceLeaveTheLatestCollective) {
+  Board board;
+  Monitor monitor(2);
+  monitor.set_board(&board);
+  Call call;
+  call.kind = CollectiveKind::kAllgather;
+  call.sequence = 100;
+  call.count = 1024;
+  monitor.CountDrive(call, 1000);
+  for (int messages = 0; messages < 32; ++messages) {
+    monitor.Sent(1, 100);
+    monitor.CountMessagesDrive(1000);
+  }
+  EXPECT_EQ(board.sequence.Get(), 100u);
+  EXPECT_EQ(board.kind.Get(), static_cast<uint64_t>(CollectiveKind::kAllgather));
+  EXPECT_EQ(board.count.Get(), 1024u);
   EXPECT_EQ(board.moved_bytes.Get(), 3200u);
 }
 
