@@ -1,11 +1,13 @@
 #include "transport/shm/shm_handover.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "transport/file_message.h"
 #include "transport/security/door.h"
@@ -18,26 +20,36 @@ constexpr char kMappedByte = 'M';
 
 bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
+// ENOBUFS: the kernel has no memory for messages.
+bool NotForNow(int error) { return NothingYet(error) || error == ETOOMANYREFS || error == ENOBUFS; }
+
 }  // namespace
 
 Status ShmHandover::Start(int slots, size_t slot_bytes) {
   if (!creates_) return Status();
   ANNULUS_RETURN_IF_ERROR(ShmMapping::Create(slots, slot_bytes, &mapping_));
-  // This is the first byte that this side sends, so it fits.
-  if (SendWithFile(socket_->native_handle(), &kFileByte, 1, mapping_->fd()) != 1) {
-    return Lost("sending the memory file", errno);
-  }
+  return SendFile();
+}
+
+Status ShmHandover::SendFile() {
+  refused_ = SendWithFile(socket_->native_handle(), &kFileByte, 1, mapping_->fd()) == 1 ? 0 : errno;
+  if (NotForNow(refused_)) return Status();
+  if (refused_ != 0) return Failed("sending the memory file", refused_);
   mapping_->CloseFd();
   return Status();
 }
 
 Status ShmHandover::Continue() {
   if (done_) return Status();
+  if (must_send()) {
+    ANNULUS_RETURN_IF_ERROR(SendFile());
+    if (must_send()) return Status();
+  }
   if (creates_) {
     char byte = 0;
     const ssize_t received = recv(socket_->native_handle(), &byte, 1, MSG_DONTWAIT);
     if (received < 0 && NothingYet(errno)) return Status();
-    if (received <= 0) return Lost("waiting for it to map the memory file", received < 0 ? errno : 0);
+    if (received <= 0) return Failed("waiting for it to map the memory file", received < 0 ? errno : 0);
     if (byte != kMappedByte) return Refuse("an unknown answer to the memory file");
     done_ = true;
     return Status();
@@ -53,7 +65,7 @@ Status ShmHandover::Continue() {
   }
   mapping_->CloseFd();
   if (send(socket_->native_handle(), &kMappedByte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
-    return Lost("confirming the memory file", errno);
+    return Failed("confirming the memory file", errno);
   }
   done_ = true;
   return Status();
@@ -65,7 +77,7 @@ Status ShmHandover::ReceiveFile(int* fd) {
   bool lost = false;
   const ssize_t received = ReceiveWithFile(socket_->native_handle(), &byte, 1, fd, &lost);
   if (received < 0 && NothingYet(errno)) return Status();
-  if (received <= 0) return Lost("waiting for the memory file", received < 0 ? errno : 0);
+  if (received <= 0) return Failed("waiting for the memory file", received < 0 ? errno : 0);
   if (*fd >= 0 && byte == kFileByte && !lost) return Status();
   if (*fd < 0 && lost) {
     return OutOfDescriptors(rank_, "the memory file of rank " + std::to_string(peer_), EMFILE);
@@ -73,6 +85,29 @@ Status ShmHandover::ReceiveFile(int* fd) {
   if (*fd >= 0) close(*fd);
   *fd = -1;
   return Refuse("no memory file where one belongs");
+}
+
+Status ShmHandover::Late() const {
+  if (refused_ == 0) {
+    return {Code::kTimeout, "timed out while rank " + std::to_string(peer_) + " sets up its shared memory link", peer_,
+            0};
+  }
+  std::string text = "rank " + std::to_string(rank_) + " could not pass the memory file of its link to rank " +
+                     std::to_string(peer_) + " in time: " + std::strerror(refused_);
+  rlimit limit{};
+  if (refused_ == ETOOMANYREFS && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    text +=
+        " (ETOOMANYREFS; its user's processes on this host have passed more files that nobody has taken than its "
+        "limit, ulimit -n, which is " +
+        std::to_string(limit.rlim_cur) + ")";
+  }
+  return {Code::kSystem, std::move(text), rank_, refused_};
+}
+
+Status ShmHandover::Failed(const char* what, int os_errno) const {
+  if (os_errno == 0 || os_errno == EPIPE || os_errno == ECONNRESET) return Lost(what, os_errno);
+  const Status refused = Status::System("shared memory link to rank " + std::to_string(peer_) + ", " + what, os_errno);
+  return {refused.code(), refused.message(), rank_, os_errno};
 }
 
 Status ShmHandover::Lost(const char* what, int os_errno) const {

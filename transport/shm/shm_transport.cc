@@ -34,6 +34,9 @@ namespace {
 
 constexpr char kNamePrefix[] = "annulus-";
 constexpr size_t kNameRandomBytes = 16;
+// Time between two attempts to pass files that the kernel has refused to pass for now.
+constexpr Nanoseconds kSendAgainInterval = 5 * kMillisecond;
+
 constexpr size_t kNameBytes = sizeof(kNamePrefix) - 1 + 2 * kNameRandomBytes;
 
 // The abstract name behind a LocalAddress: a zero byte marks it.
@@ -177,6 +180,7 @@ Status ShmTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectC
   ReadableWait wait;
   while (true) {
     bool all_done = true;
+    bool must_send = false;
     for (size_t i = 0; i < handovers->size(); ++i) {
       ShmHandover& handover = (*handovers)[i];
       ANNULUS_RETURN_IF_ERROR(handover.Continue());
@@ -186,17 +190,16 @@ Status ShmTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectC
         wait.For(&(*streams)[i].socket);
       }
       all_done = false;
+      must_send |= handover.must_send();
     }
     if (all_done) return Status();
     if (context.give_up) ANNULUS_RETURN_IF_ERROR(context.give_up());
     if (Now() >= context.deadline) {
-      const auto late =
-          std::find_if(handovers->begin(), handovers->end(), [](const ShmHandover& each) { return !each.done(); });
-      const int peer = late->peer();
-      return {Code::kTimeout, "timed out while rank " + std::to_string(peer) + " sets up its shared memory link", peer,
-              0};
+      return std::ranges::find_if(*handovers, [](const ShmHandover& each) { return !each.done(); })->Late();
     }
-    config_.reactor->WaitUntil(context.deadline);
+    // The sockets do not tell when the kernel passes files again.
+    config_.reactor->WaitUntil(must_send ? std::min(context.deadline, DeadlineAfter(kSendAgainInterval))
+                                         : context.deadline);
   }
 }
 
