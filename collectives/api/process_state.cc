@@ -1,5 +1,6 @@
 #include "collectives/api/process_state.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,6 +12,24 @@
 #include "cuda_kernels/kernel_image.h"
 
 namespace annulus::c_api {
+namespace {
+
+// A forked child may free memory, and has only the thread that forked. Called when the library is loaded: what was
+// registered last runs first before a fork, and the program may take locks there with which it calls the library.
+__attribute__((constructor)) void LetChildrenFreeMemory() {
+  const auto let_go = [] {
+    OfProcess().memory.LetGoAfterFork();
+    OfProcess().gpu_memory.LetGoAfterFork();
+  };
+  pthread_atfork(
+      [] {
+        OfProcess().gpu_memory.HoldForFork();
+        OfProcess().memory.HoldForFork();
+      },
+      let_go, let_go);
+}
+
+}  // namespace
 
 void ProcessState::FindDevices() {
   std::call_once(looked_for_devices, [this] {

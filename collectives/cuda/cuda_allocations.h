@@ -31,6 +31,10 @@ class CudaAllocations {
   // it until they unmap it.
   bool Free(void* memory);
 
+  // As MemoryRegistry's.
+  void HoldForFork() { mutex_.lock(); }
+  void LetGoAfterFork() { mutex_.unlock(); }
+
  private:
   std::mutex mutex_;  // Not held while the driver is called.
   std::map<void*, std::unique_ptr<VirtualRange>> ranges_;

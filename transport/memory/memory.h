@@ -92,6 +92,10 @@ class MemoryRegistry {
   // The total size of all regions.
   size_t bytes() const;
 
+  // Between the two no thread is in the registry, so that a process that is forked meanwhile has it whole.
+  void HoldForFork() { mu_.lock(); }
+  void LetGoAfterFork() { mu_.unlock(); }
+
  private:
   struct Entry {
     std::shared_ptr<const MemoryRegion> region;  // Null when there is no whole page.
