@@ -212,6 +212,14 @@ TEST_F(VerbsProbeTest, TheAddressIsFoundByItsTypeAndNotByItsIndex) {
   EXPECT_EQ(device->gid_index(), 1);
 }
 
+// Such a device cannot connect queue pairs as the others do, though its ports look like good ones.
+TEST_F(VerbsProbeTest, DevicesOfIwarpAreLeftOut) {
+  ExpectRefused({.iwarp = 0b1}, "sim0 is an iWARP device: only InfiniBand and RoCE are used");
+  SimulatedVerbs::SetMachine({.devices = 2, .iwarp = 0b1});
+  std::string left_out;
+  EXPECT_EQ(Found("", &left_out), "sim1:1");
+}
+
 std::string Network(const std::string& address, int bits) {
   std::array<uint8_t, 16> gid{};
   EXPECT_TRUE(GidOf(address, &gid));

@@ -35,6 +35,8 @@ std::array<ibv_device, kMostSimulatedDevices>& TheDevices() {
 }
 size_t IndexOf(const ibv_device* device) { return static_cast<size_t>(device - TheDevices().data()); }
 
+bool IsIwarp(int device) { return (Device().machine.iwarp >> device & 1) != 0; }
+
 const char* GetDeviceName(ibv_device* device) {
   static constexpr const char* kNames[] = {"sim0", "sim1", "sim2", "sim3", "sim4", "sim5", "sim6", "sim7"};
   return kNames[IndexOf(device)];
@@ -44,7 +46,10 @@ ibv_device** GetDeviceList(int* count) {
   const std::lock_guard lock(Device().mutex());
   *count = Device().machine.has_device ? Device().machine.devices : 0;
   auto** const list = new ibv_device* [kMostSimulatedDevices + 1] {};
-  for (int i = 0; i < *count; ++i) list[i] = &TheDevices()[static_cast<size_t>(i)];
+  for (int i = 0; i < *count; ++i) {
+    const int number = Device().machine.reversed ? *count - 1 - i : i;
+    list[i] = &TheDevices()[static_cast<size_t>(number)];
+  }
   return list;
 }
 
@@ -64,6 +69,14 @@ ibv_gid LinkLocalGid() {
   ibv_gid gid{};
   gid.raw[0] = 0xfe;
   gid.raw[1] = 0x80;
+  return gid;
+}
+
+// What drivers of iWARP list: the interface's own number.
+ibv_gid MacGid(int device) {
+  ibv_gid gid{};
+  gid.raw[0] = 0x02;
+  gid.raw[5] = static_cast<uint8_t>(device);
   return gid;
 }
 
@@ -135,6 +148,10 @@ ssize_t QueryGidTable(ibv_context* context, ibv_gid_entry* entries, size_t most,
       std::copy_n(PortOf(context).gid.begin(), 16, table.back().gid.raw);
       continue;
     }
+    if (IsIwarp(NumberOf(context))) {
+      table.push_back({MacGid(NumberOf(context)), 0, number, IBV_GID_TYPE_IB, 0});
+      continue;
+    }
     const ibv_gid mapped = MappedGid(NumberOf(context), port);
     table.push_back({mapped, 0, number, IBV_GID_TYPE_ROCE_V1, 1});
     if (!machine.has_roce_v2) continue;
@@ -191,10 +208,13 @@ bool IsGidOf(const NicPair& pair, const ibv_gid& gid) {
   return AreEqual(gid, MappedGid(NumberOf(pair.context), pair.port)) || AreEqual(gid, LinkLocalGid());
 }
 
-void SetDevicePaths(const std::string& sysfs) {
+void SetDevices(const SimulatedMachine& machine) {
+  const std::string sysfs = machine.sysfs;
   for (ibv_device& device : TheDevices()) {
+    const auto kind = (machine.iwarp >> IndexOf(&device) & 1) != 0 ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
     const std::string path = sysfs.empty() ? "" : sysfs + "/" + GetDeviceName(&device);
     // Programs that know the device may be reading it.
+    if (kind != device.transport_type) device.transport_type = kind;
     if (path != device.ibdev_path) std::snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%s", path.c_str());
   }
 }

@@ -13,6 +13,8 @@
 
 namespace annulus {
 
+struct SimulatedMachine;
+
 struct SimulatedPort {
   bool infiniband = false;
   // The rest is of InfiniBand alone.
@@ -28,9 +30,9 @@ void SetPortOfThisThread(const SimulatedPort& port);
 // Whether packets from a port, with this address, reach that other one.
 bool Arrives(const SimulatedPort& from, const ibv_ah_attr& address, const SimulatedPort& to);
 
-// Where the system tells of each device: in a folder below this one, with its name; "": nowhere. No test changes that
-// while a program looks for devices.
-void SetDevicePaths(const std::string& sysfs);
+// Which devices are of iWARP, and where the system tells of each device: in a folder below machine.sysfs, with its
+// name; "": nowhere. No test changes that while a program looks for devices.
+void SetDevices(const SimulatedMachine& machine);
 
 // Sets the functions of the library for devices, their ports and their events.
 void SetPortFunctions(VerbsApi* api);

@@ -299,7 +299,7 @@ void SimulatedVerbs::SetMachine(const SimulatedMachine& machine) {
   const std::lock_guard lock(Device().mutex());
   Device().machine = machine;
   Device().protects = Device().protects_too_late = false;
-  SetDevicePaths(machine.sysfs);
+  SetDevices(machine);
   Device().Wake();
 }
 

@@ -26,10 +26,12 @@ constexpr int kMostSimulatedDevices = 8;
 struct SimulatedMachine {
   bool has_device = true;
   int devices = 1;
-  int ports = 1;         // Ports of each device. Each is in a network of its own.
-  uint32_t down = 0;     // Devices whose ports are down, one bit each.
-  uint32_t fast = 0;     // Devices whose links have ten times the rate of the others', one bit each.
-  int slow_device = -1;  // Carries out a request at one chance of `slowness`; 0: at none.
+  int ports = 1;          // Ports of each device. Each is in a network of its own.
+  uint32_t down = 0;      // Devices whose ports are down, one bit each.
+  uint32_t iwarp = 0;     // Devices of iWARP, one bit each.
+  bool reversed = false;  // The library lists the last device first.
+  uint32_t fast = 0;      // Devices whose links have ten times the rate of the others', one bit each.
+  int slow_device = -1;   // Carries out a request at one chance of `slowness`; 0: at none.
   uint64_t slowness = 0;
   ibv_port_state port_state = IBV_PORT_ACTIVE;
   bool has_roce_v2 = true;

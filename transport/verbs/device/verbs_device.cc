@@ -134,6 +134,12 @@ Status VerbsDevice::FindAll(const VerbsApi* api, const VerbsWish& wish,
       Add(name + " is not the wanted " + wish.device, &why);
       continue;
     }
+    if (list[i]->transport_type != IBV_TRANSPORT_IB) {
+      Add(name + (list[i]->transport_type == IBV_TRANSPORT_IWARP ? " is an iWARP device" : " is of another kind") +
+              ": only InfiniBand and RoCE are used",
+          &why);
+      continue;
+    }
     ibv_context* const context = api->open_device(list[i]);
     if (context == nullptr) {
       Add(name + " cannot be opened: " + std::strerror(errno) + " (see the rights of /dev/infiniband)", &why);
@@ -231,13 +237,14 @@ int VerbsDevice::RateGids(const VerbsWish& wish, Use* use, std::string* why) con
   int best = 0;
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
-    if (entry.port_num != use->port || entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;
+    if (entry.port_num != use->port || entry.gid_type != (use->ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB))
+      continue;
     if (entry.gid_index > kLargestGidIndex) continue;
     std::array<uint8_t, 16> gid;
     std::copy(std::begin(entry.gid.raw), std::end(entry.gid.raw), gid.begin());
     if (has_wish && gid != wanted) continue;
-    int rating = IsMappedIpv4(gid) || entry.gid_type == IBV_GID_TYPE_IB ? kGood : kIpv6;
-    if (gid[0] == 0xfe && gid[1] == 0x80 && entry.gid_type != IBV_GID_TYPE_IB) rating = kLinkLocal;
+    int rating = IsMappedIpv4(gid) || !use->ethernet ? kGood : kIpv6;
+    if (gid[0] == 0xfe && gid[1] == 0x80 && use->ethernet) rating = kLinkLocal;
     if (has_own && gid == own) rating = kSameAsRendezvous;
     if (rating <= best) continue;
     best = rating;

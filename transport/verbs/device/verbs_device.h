@@ -3,7 +3,8 @@
 // Devices are looked through in the order of the library. The best address is the one that the rank also has towards
 // the rendezvous; then any RoCE v2 address of IPv4 or an InfiniBand port; then one of IPv6. The index of an address
 // differs between machines and changes as interfaces come and go, so it is never assumed. Of several devices with good
-// addresses in the network of the best one, a near one is taken (verbs_ports.h).
+// addresses in the network of the best one, a near one is taken (verbs_ports.h). Devices of iWARP are left out: their
+// queue pairs are connected in another way.
 //
 // Threads: one at a time.
 #pragma once
