@@ -220,6 +220,15 @@ TEST_F(VerbsProbeTest, DevicesOfIwarpAreLeftOut) {
   EXPECT_EQ(Found("", &left_out), "sim1:1");
 }
 
+// Hosts that have the same cards must announce the same network, and each kernel has found them in another order.
+TEST_F(VerbsProbeTest, OfDevicesThatAreEquallyGoodTheNameDecides) {
+  std::string left_out;
+  for (const bool reversed : {false, true}) {
+    SimulatedVerbs::SetMachine({.devices = 3, .reversed = reversed});
+    EXPECT_EQ(Found("", &left_out), "sim0:1");
+  }
+}
+
 std::string Network(const std::string& address, int bits) {
   std::array<uint8_t, 16> gid{};
   EXPECT_TRUE(GidOf(address, &gid));

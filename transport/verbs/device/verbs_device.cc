@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -150,7 +149,10 @@ Status VerbsDevice::FindAll(const VerbsApi* api, const VerbsWish& wish,
     if (rating > 0) usable.emplace_back(rating, std::move(device));
   }
   api->free_device_list(list);
-  std::ranges::stable_sort(usable, std::ranges::greater(), [](const auto& each) { return each.first; });
+  std::ranges::sort(usable, [](const auto& left, const auto& right) {
+    if (left.first != right.first) return left.first > right.first;
+    return strverscmp(left.second->name().c_str(), right.second->name().c_str()) < 0;
+  });
   found->clear();
   for (auto& [rating, device] : usable) {
     if (rating == usable[0].first || rating >= kGood) found->push_back(std::move(device));

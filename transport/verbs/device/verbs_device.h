@@ -1,8 +1,9 @@
 // Which device, port and address the verbs links of a rank use, and why there is none.
 //
-// Devices are looked through in the order of the library. The best address is the one that the rank also has towards
-// the rendezvous; then any RoCE v2 address of IPv4 or an InfiniBand port; then one of IPv6. The index of an address
-// differs between machines and changes as interfaces come and go, so it is never assumed. Of several devices with good
+// The best address is the one that the rank also has towards the rendezvous; then any RoCE v2 address of IPv4 or an
+// InfiniBand port; then one of IPv6. The index of an address differs between machines and changes as interfaces come
+// and go, so it is never assumed. Among equally good ones the device's name decides: hosts with the same cards have the
+// same names, but the library's order is that in which each kernel has found them. Of several devices with good
 // addresses in the network of the best one, a near one is taken (verbs_ports.h). Devices of iWARP are left out: their
 // queue pairs are connected in another way.
 //
