@@ -53,7 +53,7 @@ TEST(ShmConnect, AddressesAreUnguessableAndStayTheSame) {
 }
 
 TEST(ShmConnect, AWrongKeyIsRefused) {
-  Meeting meeting;
+  ShmMeeting meeting;
   meeting.Run(kKey, "not the key of the others", kSecond);
   EXPECT_EQ(meeting.statuses[1].code(), Code::kAuth) << meeting.statuses[1].ToString();
   EXPECT_EQ(meeting.statuses[1].peer(), 0);
@@ -64,7 +64,7 @@ TEST(ShmConnect, AWrongKeyIsRefused) {
 }
 
 TEST(ShmConnect, TheLowerRanksSlotsHoldForBoth) {
-  Meeting meeting;
+  ShmMeeting meeting;
   meeting.slots[0] = 3;
   meeting.slots[1] = 5;
   meeting.Run(kKey, kKey, kContractPatience);
@@ -75,7 +75,7 @@ TEST(ShmConnect, TheLowerRanksSlotsHoldForBoth) {
 
 TEST(ShmConnect, FiftyLinksLeaveNoDescriptorBehind) {
   const auto connect_once = [] {
-    Meeting meeting;
+    ShmMeeting meeting;
     meeting.Run(kKey, kKey, kContractPatience);
     return meeting.endpoints[0] != nullptr && meeting.endpoints[1] != nullptr;
   };

@@ -37,7 +37,7 @@ class FilesInFlight {
     while (count_ <= 2 * kLimit && SendWithFile(ends_[0], "x", 1, STDIN_FILENO) == 1) ++count_;
     if (errno != ETOOMANYREFS || count_ == 0) exit(8);
   }
-  void Take() {
+  void Drain() {
     for (; count_ > 0; --count_) {
       char byte;
       int fd = -1;
@@ -61,7 +61,7 @@ bool HoldsMemoryFile() {
   return false;
 }
 
-int Fail(const Meeting& meeting) {
+int Fail(const ShmMeeting& meeting) {
   for (const Status& status : meeting.statuses) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;
 }
@@ -71,9 +71,9 @@ int Fail(const Meeting& meeting) {
   std::thread others([&files] {
     const Deadline deadline = DeadlineAfter(kContractPatience);
     while (!HoldsMemoryFile() && Now() < deadline) sched_yield();
-    files.Take();
+    files.Drain();
   });
-  Meeting meeting;
+  ShmMeeting meeting;
   meeting.Run(kKey, kKey, kContractPatience);
   others.join();
   exit(meeting.endpoints[0] != nullptr && meeting.endpoints[1] != nullptr ? 0 : Fail(meeting));
@@ -81,7 +81,7 @@ int Fail(const Meeting& meeting) {
 
 [[noreturn]] void ConnectInVain() {
   const FilesInFlight files;
-  Meeting meeting;
+  ShmMeeting meeting;
   meeting.Run(kKey, kKey, kSecond);
   const Status& own = meeting.statuses[0];
   const bool names_itself = own.code() == Code::kSystem && own.peer() == 0 && own.os_errno() == ETOOMANYREFS;

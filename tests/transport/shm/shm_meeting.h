@@ -18,7 +18,7 @@
 namespace annulus {
 
 // Connects rank 0 and rank 1, each with its key, in two threads.
-struct Meeting {
+struct ShmMeeting {
   void Run(const std::string& key0, const std::string& key1, Nanoseconds patience) {
     std::promise<std::string> addresses[2];
     std::shared_future<std::string> known[2] = {addresses[0].get_future().share(), addresses[1].get_future().share()};
