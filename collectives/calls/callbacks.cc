@@ -15,7 +15,7 @@ constexpr int kQuietLooks = 20;
 
 Callbacks::~Callbacks() {
   Finish();
-  for (Place* each : {first_, spent_}) {
+  for (Place* each : {ready_.first, early_.first, spent_}) {
     while (each != nullptr) const std::unique_ptr<Place> last(std::exchange(each, each->next));
   }
 }
@@ -34,12 +34,30 @@ std::unique_ptr<Callbacks::Place> Callbacks::Add(const Callback& callback, std::
   place->callback = callback;
   place->next = nullptr;
   const std::lock_guard<std::mutex> lock(mu_);
-  (first_ == nullptr ? first_ : last_->next) = place.get();
-  last_ = place.release();
-  if (may_wait) looks_ = kQuietLooks;
-  if (!may_wait || is_asleep_) changed_.notify_one();
+  if (callback.place != nullptr && callback.place == entering_) {
+    early_.Append(place.release());
+  } else {
+    ready_.Append(place.release());
+    if (may_wait) looks_ = kQuietLooks;
+    if (!may_wait || is_asleep_) changed_.notify_one();
+  }
   if (spent_ != nullptr) place.reset(std::exchange(spent_, spent_->next));
   return place;
+}
+
+void Callbacks::Enter(const void* place) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  entering_ = place;
+}
+
+void Callbacks::Entered() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  entering_ = nullptr;
+  if (early_.first == nullptr) return;
+  ready_.Append(early_.first);
+  ready_.last = early_.last;
+  early_ = List();
+  changed_.notify_one();
 }
 
 void Callbacks::Hold() {
@@ -65,7 +83,7 @@ void Callbacks::Run() {
   id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::unique_lock<std::mutex> lock(mu_);
   for (;;) {
-    while (!finishing_ && (first_ == nullptr || is_held_)) {
+    while (!finishing_ && (ready_.first == nullptr || is_held_)) {
       if (looks_ > 0) {
         --looks_;
         changed_.wait_for(lock, kLookEvery);
@@ -75,8 +93,8 @@ void Callbacks::Run() {
       changed_.wait(lock);
       is_asleep_ = false;
     }
-    if (first_ == nullptr) return;
-    Place* const place = std::exchange(first_, first_->next);
+    if (ready_.first == nullptr) return;
+    Place* const place = std::exchange(ready_.first, ready_.first->next);
     const Callback callback = place->callback;
     place->next = std::exchange(spent_, place);
     has_begun_ = true;

@@ -4,6 +4,9 @@
 // Waking the thread takes longer than a small call. So the callback of a call whose end somebody is about to see anyway
 // wakes it only from a long sleep: while such callbacks come, the thread looks for them every millisecond.
 //
+// A call may end while the thread that submits it still puts it into its stream. Its callbacks wait for that, so that a
+// function that synchronizes the stream finds the results; those of other calls do not, for which it may wait.
+//
 // Threads: any; the callbacks have their own lock, which may be taken while Requests' is held, and is not held while a
 // function runs.
 #pragma once
@@ -25,6 +28,7 @@ class Callbacks {
     annulus_done_fn function = nullptr;
     void* context = nullptr;
     Code code = Code::kOk;
+    const void* place = nullptr;  // The place of its call in a stream; null: none.
   };
   // Room for one callback, made when its call is, so that the end of a call needs no memory.
   struct Place {
@@ -44,6 +48,10 @@ class Callbacks {
   // Has the function called, after those added before: at once or, if it may wait, within a millisecond or so. Returns
   // a place that is not needed any more, or null. Needs no memory.
   std::unique_ptr<Place> Add(const Callback& callback, std::unique_ptr<Place> place, bool may_wait);
+  // Calls of that place are being put into their stream: what is added for it waits until the place is entered. One
+  // place at a time.
+  void Enter(const void* place);
+  void Entered();
   // From here on none begins before Finish. AwaitBegun returns when the one that has begun, if any, has returned. Not
   // on the thread of callbacks.
   void Hold();
@@ -55,12 +63,22 @@ class Callbacks {
   bool IsThisThread() const { return id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
  private:
+  struct List {
+    void Append(Place* place) {
+      (first == nullptr ? first : last->next) = place;
+      last = place;
+    }
+    Place* first = nullptr;
+    Place* last = nullptr;
+  };
+
   void Run();
 
   std::mutex mu_;
   std::condition_variable changed_;
-  Place* first_ = nullptr;  // The callbacks that wait, and then the latest of them.
-  Place* last_ = nullptr;
+  List ready_;
+  const void* entering_ = nullptr;    // The place whose calls are being put into their stream,
+  List early_;                        // and callbacks of it.
   Place* spent_ = nullptr;            // Places of those that were called.
   std::condition_variable returned_;  // Signalled when a function has returned and someone may wait for that.
   bool is_held_ = false;

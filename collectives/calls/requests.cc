@@ -278,12 +278,14 @@ void Requests::MarkAllDone(Request* request, Code code) {
     TellReceived(request->arguments.root, request->options.tag, request->arguments.count, request->options.received);
   request->SetDone();
   request->keep.reset();
+  // Before the place is free for another call: it names this one until then.
+  if (request->options.done != nullptr) {
+    request->done_place =
+        config_.callbacks->Add({request->options.done, request->options.done_context, code, request->stream},
+                               std::move(request->done_place), SeenBy(*request).awaited);
+  }
   // A fused request stands for its members.
   if (request->stream != nullptr && request->members.empty()) request->stream->EndOne();
-  if (request->options.done != nullptr) {
-    request->done_place = config_.callbacks->Add({request->options.done, request->options.done_context, code},
-                                                 std::move(request->done_place), SeenBy(*request).awaited);
-  }
   for (Request* const member : request->members) {
     member->refusal = request->refusal;
     MarkDone(member, code);

@@ -189,8 +189,7 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
   ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue({&made, 1}, {}));
   unqueued.Keep();
   if (give != nullptr) give(made->handle);
-  QueueAll({&made, 1}, agreement);
-  FinishInStream(&in_stream);
+  QueueInStream({&made, 1}, agreement, &in_stream);
   return Status();
 }
 
@@ -226,8 +225,7 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   if (!enqueued.ok()) return Refuse(enqueued);
   unqueued.Keep();
   if (group != nullptr) give(group->handle);
-  QueueAll(queued, agreement);
-  FinishInStream(&in_stream);
+  QueueInStream(queued, agreement, &in_stream);
   return Status();
 }
 

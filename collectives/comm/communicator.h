@@ -219,6 +219,8 @@ class Communicator {
   std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);
   Status StartThreads(std::span<const CallArguments> calls);
   void OpenStreams();
+  // Queues what was enqueued, and puts the rest of it into its stream; callbacks come after that.
+  void QueueInStream(std::span<Request* const> queued, Request* agreement, StreamOrder::Call* call);
   // Puts the rest of what is queued into its stream. There is no way back: failures end the communicator.
   void FinishInStream(StreamOrder::Call* call);
   // Abort where nobody would take an exception.

@@ -64,6 +64,15 @@ void Communicator::OpenStreams() {
                 [this](const std::string& why) { AbortFor(why); });
 }
 
+// Much of it may follow when it is queued already, and then end while it does.
+void Communicator::QueueInStream(std::span<Request* const> queued, Request* agreement, StreamOrder::Call* call) {
+  const bool may_call = callbacks_.has_started() && call->place() != nullptr;
+  if (may_call) callbacks_.Enter(call->place());
+  QueueAll(queued, agreement);
+  FinishInStream(call);
+  if (may_call) callbacks_.Entered();
+}
+
 void Communicator::FinishInStream(StreamOrder::Call* call) {
   try {
     const Status finished = call->Finish();

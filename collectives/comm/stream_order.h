@@ -82,6 +82,8 @@ class StreamOrder {
     Status Enqueue(std::span<Request* const> made, std::span<Request* const> queued);
     // Puts the rest of them there, once they are queued. Errors: as StreamCalls::Finish.
     Status Finish();
+    // After Enqueue: where they are, as their requests name it. Null: they have no stream.
+    const StreamCall* place() const { return rest_.call; }
 
     // After Stage: the calls are captured into a graph. Then Enqueue puts them there, for no requests.
     bool is_captured() const { return capture_.id != 0; }
@@ -102,7 +104,7 @@ class StreamOrder {
     void* stream_ = nullptr;
     StreamCapture capture_;
     StreamCalls::Place place_;      // Until it is enqueued.
-    StreamCalls::Place rest_;       // Of which a part is still to be enqueued.
+    StreamCalls::Place rest_;       // Of which a part may still have to be enqueued.
     bool has_folds_ = false;        // Some of the calls are folds, or one in which the ranks may agree.
     bool is_group_ = false;         // The folds are those of a group.
     Deadline until_ = kNoDeadline;  // For the place of a group.

@@ -1,6 +1,9 @@
 // Calls in streams with more work than a driver takes behind a closed gate, where it has the caller wait: the ranks
 // must know of them by then. On the stand-in for the driver, which takes some pieces of work only.
+#include <future>
+
 #include "base/clock.h"
+#include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_folds.h"
 #include "tests/collectives/harness/rank_threads.h"
@@ -18,6 +21,32 @@ class DeepStreamTest : public testing::Test {
   void TearDown() override { EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>()); }
 };
 
+// What a function that is told of the end of a call finds behind it in its stream.
+struct Found {
+  StreamUser* user;
+  Stream stream;
+  std::byte* memory;
+  size_t bytes;
+  std::promise<std::vector<int>> result;
+};
+
+void SynchronizeAndRead(void* context, annulus_status_t status) {
+  auto* const found = static_cast<Found*>(context);
+  EXPECT_EQ(status, ANNULUS_OK);
+  const cuda::Driver& driver = found->user->driver();
+  cuda::Device device = 0;
+  cuda::Context primary = nullptr;
+  EXPECT_EQ(driver->DeviceGet(&device, 0), cuda::Result::kSuccess);
+  EXPECT_EQ(driver->DevicePrimaryCtxRetain(&primary, device), cuda::Result::kSuccess);
+  {
+    const cuda::ScopedContext scope(driver, primary);
+    EXPECT_TRUE(scope.status().ok());
+    EXPECT_EQ(driver->StreamSynchronize(found->stream), cuda::Result::kSuccess);
+  }
+  EXPECT_EQ(driver->DevicePrimaryCtxRelease(device), cuda::Result::kSuccess);
+  found->result.set_value(found->user->Read(found->memory, found->bytes));
+}
+
 TEST_F(DeepStreamTest, AFoldOfManyPieces) {
   if (cuda::KernelImage().empty()) GTEST_SKIP() << "this build has no kernels";
   Cluster(FoldingRanks(2)).Run([&](annulus_comm_t* comm, int rank) {
@@ -28,9 +57,14 @@ TEST_F(DeepStreamTest, AFoldOfManyPieces) {
     std::byte* const memory = user.Allocate(kBytes);
     for (int round = 1; round < 4; ++round) {
       user.Fill(stream, memory, round + rank, kBytes);
-      ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK) << LastMessage();
+      Calls calls;
+      AddInStream(&calls, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes);
+      Found found{&user, stream, memory, kBytes, {}};
+      calls.back().done = SynchronizeAndRead;
+      calls.back().context = &found;
+      ASSERT_EQ(calls.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
+      EXPECT_TRUE(found.result.get_future().get() == std::vector<int>(kBytes, 2 * round + 1));
       ASSERT_TRUE(user.Drain(stream));
-      EXPECT_TRUE(user.Read(memory, kBytes) == std::vector<int>(kBytes, 2 * round + 1));
     }
   });
 }
@@ -64,6 +98,31 @@ void SumManyTensors(bool agree) {
 TEST_F(DeepStreamTest, AGroupOfManyTensors) { SumManyTensors(false); }
 
 TEST_F(DeepStreamTest, AGroupOfManyTensorsOnWhichRanksAgreeFirst) { SumManyTensors(true); }
+
+// The calls end while their rank still puts their outputs into the stream.
+TEST_F(DeepStreamTest, ACallbackThatSynchronizesFindsTheResult) {
+  ClusterConfig config;
+  config.nranks = 2;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    constexpr size_t kTensors = 3 * kMostPending;
+    constexpr size_t kBytes = 16;
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    Calls group;
+    std::byte* last = nullptr;
+    for (size_t i = 0; i < kTensors; ++i) {
+      last = user.Allocate(kBytes);
+      user.Fill(stream, last, 1 + rank, kBytes);
+      AddInStream(&group, stream, ANNULUS_CALL_ALLREDUCE, last, last, kBytes);
+    }
+    Found found{&user, stream, last, kBytes, {}};
+    group.back().done = SynchronizeAndRead;
+    group.back().context = &found;
+    ASSERT_EQ(group.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
+    EXPECT_TRUE(found.result.get_future().get() == std::vector<int>(kBytes, 3));
+    ASSERT_TRUE(user.Drain(stream));
+  });
+}
 
 bool HasEnded(const annulus_comm_t* comm) {
   annulus_error_t verdict{};
