@@ -84,6 +84,12 @@ bool CudaDomain::Owns(const void* pointer) const {
   return place.type == cuda::MemoryType::kNone && ranges_.IsFreed(pointer);
 }
 
+// What the driver cannot tell may be.
+bool CudaDomain::IsMemory(const void* pointer) const {
+  cuda::PointerPlace place;
+  return !driver_->PlaceOf(pointer, &place).ok() || place.type == cuda::MemoryType::kDevice;
+}
+
 Status CudaDomain::CheckEnd(const std::byte* pointer, size_t bytes, const cuda::PointerPlace& place) const {
   const uintptr_t begin = cuda::ToDevice(pointer);
   cuda::PointerPlace next = place;
@@ -109,7 +115,7 @@ Status CudaDomain::Prepare(const void* pointer, size_t bytes, ReduceOn on, Domai
   const CudaDevice* device = nullptr;
   auto* const own = static_cast<CudaQueue*>(queue);
   ANNULUS_RETURN_IF_ERROR(UseFor(own, place.device, &device));
-  if (place.begin != 0) ranges_.Add(place.begin, place.bytes);
+  if (place.begin != 0) ranges_.Add(place.begin, place.bytes, [this](const void* each) { return IsMemory(each); });
   if (place.context != nullptr && place.context != device->context())
     return {Code::kUnsupported, "it belongs to a context that is not the primary one of its GPU"};
   const std::string& missing = device->kernels_missing();

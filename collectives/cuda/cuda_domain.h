@@ -134,6 +134,8 @@ class CudaDomain final : public MemoryDomain {
   Status OpenDevice(int ordinal, const CudaDevice** device);
   // A text that lives as long as the domain; `otherwise` does, and is given where no more texts are kept.
   const char* Keep(const std::string& text, const char* otherwise) const;
+  // Whether it is a GPU's memory, for DeviceRanges.
+  bool IsMemory(const void* pointer) const;
   // Refuses memory that ends before `bytes` bytes from `pointer`, which lies at `place`.
   Status CheckEnd(const std::byte* pointer, size_t bytes, const cuda::PointerPlace& place) const;
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <vector>
 
 namespace annulus {
 namespace {
@@ -24,24 +25,53 @@ bool CanCpuRead(uintptr_t address) {
 
 }  // namespace
 
-void DeviceRanges::Add(uintptr_t begin, size_t bytes) {
-  uintptr_t end = begin + bytes;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  auto next = ranges_.upper_bound(begin);
-  if (next != ranges_.begin() && std::prev(next)->second >= end) return;
-  if (ranges_.size() >= kMostRanges) ranges_.clear(), next = ranges_.end();
-  lowest_.store(std::min(lowest_.load(std::memory_order_relaxed), begin), std::memory_order_relaxed);
-  end_.store(std::max(end_.load(std::memory_order_relaxed), end), std::memory_order_relaxed);
-  // It takes in those that it overlaps.
-  if (next != ranges_.begin() && std::prev(next)->second >= begin) {
-    --next;
-    begin = next->first;
+void DeviceRanges::Add(uintptr_t begin, size_t bytes, const IsMemory& is_memory) {
+  const uintptr_t end = begin + bytes;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = ranges_.find(begin);
+    if (known != ranges_.end() && known->second.end == end) {
+      known->second.added = ++added_;
+      return;
+    }
+    lowest_.store(std::min(lowest_.load(std::memory_order_relaxed), begin), std::memory_order_relaxed);
+    end_.store(std::max(end_.load(std::memory_order_relaxed), end), std::memory_order_relaxed);
+    CutOut(begin, end);
+    ranges_[begin] = {end, ++added_};
+    if (ranges_.size() <= forget_at_) return;
+    forget_at_ = 2 * ranges_.size();  // For other threads, until it is known how many are left.
   }
-  while (next != ranges_.end() && next->first <= end) {
-    end = std::max(end, next->second);
+  ForgetFreed(is_memory);
+}
+
+void DeviceRanges::CutOut(uintptr_t begin, uintptr_t end) {
+  auto next = ranges_.lower_bound(begin);
+  if (next != ranges_.begin() && std::prev(next)->second.end > begin) {
+    Range& before = std::prev(next)->second;
+    if (before.end > end) ranges_[end] = before;
+    before.end = begin;
+  }
+  while (next != ranges_.end() && next->first < end) {
+    if (next->second.end > end) ranges_[end] = next->second;
     next = ranges_.erase(next);
   }
-  ranges_[begin] = end;
+}
+
+// So many are new before the next time that each costs few questions.
+void DeviceRanges::ForgetFreed(const IsMemory& is_memory) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const uint64_t asked_at = added_;
+  std::vector<uintptr_t> begins;
+  begins.reserve(ranges_.size());
+  for (const auto& [begin, range] : ranges_) begins.push_back(begin);
+  lock.unlock();
+  std::erase_if(begins, [&](uintptr_t begin) { return is_memory(reinterpret_cast<const void*>(begin)); });
+  lock.lock();
+  for (const uintptr_t begin : begins) {
+    const auto range = ranges_.find(begin);
+    if (range != ranges_.end() && range->second.added <= asked_at) ranges_.erase(range);
+  }
+  forget_at_ = std::max(kFreelyKept, 2 * ranges_.size());
 }
 
 bool DeviceRanges::Has(const void* pointer) const {
@@ -49,7 +79,7 @@ bool DeviceRanges::Has(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto after = ranges_.upper_bound(address);
-  return after != ranges_.begin() && address < std::prev(after)->second;
+  return after != ranges_.begin() && address < std::prev(after)->second.end;
 }
 
 bool DeviceRanges::IsFreed(const void* pointer) const {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -14,8 +15,12 @@ namespace annulus {
 
 class DeviceRanges {
  public:
-  // A GPU has memory there.
-  void Add(uintptr_t begin, size_t bytes);
+  // Whether a GPU has memory there now, as far as its driver tells.
+  using IsMemory = std::function<bool(const void* pointer)>;
+
+  // A GPU has this memory, which is one allocation. Where there are very many, `is_memory` is asked of each, with no
+  // lock.
+  void Add(uintptr_t begin, size_t bytes, const IsMemory& is_memory);
 
   // Whether `pointer` lies between some of the memory, or in it. Takes no lock.
   bool Span(const void* pointer) const {
@@ -32,14 +37,28 @@ class DeviceRanges {
   bool IsFreed(const void* pointer) const;
 
  private:
-  // Enough for programs that keep their memory. One that allocates ever more of it, elsewhere each time, has the
-  // ranges forgotten, and its freed pointers count as host memory.
-  static constexpr size_t kMostRanges = 4096;
+  // So many are kept, whether their memory was freed or not. A program that allocates ever more of it, elsewhere each
+  // time, has those forgotten that were freed, whose pointers then count as host memory. What is there is never
+  // forgotten: links would take it for freed.
+  static constexpr size_t kFreelyKept = 4096;
+
+  // An allocation, or what is left of one at whose addresses others came.
+  struct Range {
+    uintptr_t end;
+    uint64_t added;  // When it was last added, counted in additions.
+  };
+  using Ranges = std::map<uintptr_t, Range>;  // By begins; disjoint.
+
+  // Takes [begin, end) out of all ranges.
+  void CutOut(uintptr_t begin, uintptr_t end);
+  void ForgetFreed(const IsMemory& is_memory);
 
   std::atomic<uintptr_t> lowest_{UINTPTR_MAX};  // All ranges lie from here
   std::atomic<uintptr_t> end_{0};               // to here.
   mutable std::mutex mutex_;
-  std::map<uintptr_t, uintptr_t> ranges_;  // Ends by begins; disjoint.
+  Ranges ranges_;
+  uint64_t added_ = 0;
+  size_t forget_at_ = kFreelyKept;  // Number of ranges of which the freed ones are to be forgotten.
 };
 
 }  // namespace annulus

@@ -57,6 +57,20 @@ TEST_F(CudaDomainTest, ResultsAreTheHostReducersWhereverTheOperandsLie) {
   EXPECT_GT(fake_->Counts().copies, 0);
 }
 
+TEST_F(CudaDomainTest, VeryManyAllocationsAreAllKnown) {
+  constexpr size_t kEach = 256;
+  constexpr size_t kMany = 3 * 4096;
+  Start({.seed = 4, .most_delay_us = 0, .allocation_bytes = kEach});
+  std::byte* const memory = fake_->Allocate(0, kMany * kEach);
+  for (size_t i = 0; i < kMany; ++i)
+    ASSERT_TRUE(domain_->Prepare(memory + i * kEach, kEach, ReduceOn::kAuto, queue_.get()).ok()) << i;
+  for (size_t i = 0; i < kMany; ++i) {
+    DeviceRange range;
+    ASSERT_TRUE(domain_->exports()->RangeOf(memory + i * kEach, kEach, &range)) << i;
+  }
+  fake_->Free(memory);
+}
+
 TEST_F(CudaDomainTest, WithoutKernelsTheWorkIsStagedWithTheSameResults) {
   Start({.seed = 2, .most_delay_us = 0, .loads_kernels = false});
   for (uint64_t seed = 1; seed <= Rounds(200, 10'000); ++seed) {
