@@ -222,7 +222,8 @@ CudaReport CudaDomain::Report(ReduceOn on, const void* links) const {
   report.number = first.ordinal();
   report.capability = first.capability();
   report.name = first.name().c_str();
-  report.why = slots_.not_pinned();
+  const std::string not_pinned = slots_.not_pinned();
+  report.why = not_pinned.empty() ? "" : Keep(not_pinned, "slots are not pinned; the log has the first reason");
   for (const auto& device : devices_.all) {
     if (!device->kernels_missing().empty()) report.why = device->kernels_missing().c_str();
   }

@@ -1,5 +1,6 @@
 #include "collectives/cuda/pinned/pinned_slots.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/log.h"
@@ -79,6 +80,7 @@ void PinnedSlots::Remove(const std::byte* slots, size_t bytes) {
   if (found == pages_.end() || begin + size > found->first + found->second.bytes || --found->second.users > 0) return;
   changed_.wait(lock, [found] { return found->second.state != State::kChanging; });
   if (found->second.state == State::kPinned) Unpin(found->first, &found->second);
+  Note(&found->second, "");
   pages_.erase(found);
   changed_.notify_all();
 }
@@ -99,11 +101,17 @@ void PinnedSlots::Pin(const std::byte* begin, Pages* pages) {
       status = driver.ToStatus(result, "cuMemHostRegister");
     }
   }
-  // The next device pins them.
-  if (status.ok() || !not_pinned_.empty() || device.is_known_reset()) return;
-  not_pinned_ = std::to_string(bytes) +
-                " bytes of slots are not pinned, so the CPU works on them, which is slow: " + status.message();
-  Log(LogLevel::kWarn, -1, "%s", not_pinned_.c_str());
+  if (status.ok()) return Note(pages, "");
+  if (device.is_known_reset()) return;  // The next device pins them.
+  Note(pages, std::to_string(bytes) +
+                  " bytes of slots are not pinned, so the CPU works on them, which is slow: " + status.message());
+  if (!std::exchange(has_told_, true)) Log(LogLevel::kWarn, -1, "%s", pages->why_not.c_str());
+}
+
+void PinnedSlots::Note(Pages* pages, std::string why_not) {
+  if (!pages->why_not.empty()) --not_pinned_;
+  pages->why_not = std::move(why_not);
+  if (!pages->why_not.empty()) ++not_pinned_;
 }
 
 void PinnedSlots::Unpin(const std::byte* begin, Pages* pages) {
@@ -153,9 +161,10 @@ void PinnedSlots::ForgetDevice() {
   device_ = nullptr;
 }
 
-const char* PinnedSlots::not_pinned() const {
+std::string PinnedSlots::not_pinned() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return not_pinned_.empty() ? "" : not_pinned_.c_str();  // Its place may be written later.
+  if (not_pinned_ == 0) return "";
+  return std::ranges::find_if(pages_, [](const auto& each) { return !each.second.why_not.empty(); })->second.why_not;
 }
 
 std::vector<PinnedSlots::Range> PinnedSlots::Pinned() const {

@@ -48,8 +48,8 @@ class PinnedSlots {
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   // What is pinned, in ascending order.
   std::vector<Range> Pinned() const;
-  // Why the first of those that could not be pinned was not; "" when all are. Lives as long as the object.
-  const char* not_pinned() const;
+  // Why the first of those that could not be pinned is not; "" when all are.
+  std::string not_pinned() const;
 
  private:
   enum class State : uint8_t { kPlain, kChanging, kPinned };
@@ -57,6 +57,7 @@ class PinnedSlots {
     size_t bytes = 0;
     int users = 0;                // 0: it is about to be erased.
     State state = State::kPlain;  // kChanging: a thread pins or unpins it, without the lock, and it stays meanwhile.
+    std::string why_not = {};     // Why it could not be pinned; "": it could, or nobody has tried.
   };
   using AllPages = std::map<const std::byte*, Pages>;
   class Change;
@@ -68,12 +69,14 @@ class PinnedSlots {
   // With mutex_ held, which they give back while the driver works.
   void Pin(const std::byte* begin, Pages* pages);
   void Unpin(const std::byte* begin, Pages* pages);
+  void Note(Pages* pages, std::string why_not);
 
   mutable std::mutex mutex_;                         // Not held while the driver is called.
   std::condition_variable changed_;                  // Some pages are kChanging no more, or pins_all_ has ended.
   std::atomic<const CudaDevice*> device_ = nullptr;  // Changed with mutex_ held.
   bool pins_all_ = false;                            // A thread is in PinFor.
-  std::string not_pinned_;                           // Set once.
+  size_t not_pinned_ = 0;                            // Number of pages_ with a reason.
+  bool has_told_ = false;                            // The log has had one.
   AllPages pages_;                                   // Disjoint.
   std::multiset<Range> left_out_;                    // Whole pages of ranges that Add has left out.
   std::atomic<uint64_t> version_{1};

@@ -81,7 +81,7 @@ TEST_F(CudaDomainTest, WithoutKernelsTheWorkIsStagedWithTheSameResults) {
 
 TEST_F(CudaDomainTest, SlotsThatCannotBePinnedAreStaged) {
   Start({.seed = 3, .most_delay_us = 0, .most_pinned = 2 * CudaStreams::kStagingBytes});
-  const auto slots = NewPlace(Kind::kSlot, Bytes(4 * CudaStreams::kStagingBytes));
+  auto slots = NewPlace(Kind::kSlot, Bytes(4 * CudaStreams::kStagingBytes));
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     ASSERT_EQ(RunRandomOperation(seed, device_.get(), queue_.get()), "");
   }
@@ -91,6 +91,10 @@ TEST_F(CudaDomainTest, SlotsThatCannotBePinnedAreStaged) {
   EXPECT_EQ(Get<float>(device->Read().data(), 2), 1 + 2 + 5 + 2);
   EXPECT_EQ(Report().path, CudaReport::Path::kStaged);
   EXPECT_NE(std::string(Report().why).find("cuMemHostRegister"), std::string::npos) << Report().why;
+  EXPECT_FALSE(domain_->Prepare(device->data(), kBytes, ReduceOn::kGpu, queue_.get()).ok());
+  slots.reset();
+  EXPECT_EQ(Report().path, CudaReport::Path::kKernels) << Report().why;
+  EXPECT_TRUE(domain_->Prepare(device->data(), kBytes, ReduceOn::kGpu, queue_.get()).ok());
 }
 
 TEST_F(CudaDomainTest, OperationsLargerThanTheStagingGoPieceByPiece) {

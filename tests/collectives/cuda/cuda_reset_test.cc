@@ -89,7 +89,7 @@ TEST_F(CudaResetTest, SlotsArePinnedAgain) {
     ASSERT_TRUE(RunToStatus(later.get(), Sum(each->data(), device->data())).ok());
     EXPECT_EQ(fake_->Counts().launches, before + 1) << "not by the CPU";
   }
-  EXPECT_STREQ(static_cast<CudaDomain*>(domain_)->slots().not_pinned(), "");
+  EXPECT_EQ(static_cast<CudaDomain*>(domain_)->slots().not_pinned(), "");
 }
 
 // The portable pins of all GPUs are in the context of the first.

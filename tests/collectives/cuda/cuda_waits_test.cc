@@ -181,7 +181,7 @@ TEST_F(CudaWaitsTest, NobodyWaitsForAThreadThatPins) {
   const auto pins = [this] { EXPECT_TRUE(domain_->RegisterSlots(slots.data(), slots.size()).ok()); };
   WhileLockedOut(pins, [&] {
     EXPECT_EQ(domain()->slots().Pinned().size(), pinned);
-    EXPECT_STREQ(domain()->slots().not_pinned(), "");
+    EXPECT_EQ(domain()->slots().not_pinned(), "");
     EXPECT_EQ(domain()->Report().number, 0);
     // Another user of the same pages, who finds them not pinned yet.
     EXPECT_TRUE(domain_->RegisterSlots(slots.data(), slots.size()).ok());
