@@ -39,7 +39,7 @@ Status CudaPieces::Run::Export(FileLetter* letter) const {
 
 Status CudaPieces::Run::MapFor(const CudaDevice& device, std::byte** begin) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Mapped& mapped = mapped_[device.ordinal()];
+  Mapped& mapped = mapped_[&device];
   if (mapped.range == nullptr) {
     if (!mapped.retries.MayTry()) return {Code::kUnsupported, "it could not be mapped for that GPU before"};
     const Status status = Map(device, &mapped.range);

@@ -65,8 +65,9 @@ class CudaPieces {
     const CudaDevice& device_;
     uint64_t number_;
     std::vector<Piece> pieces_;
-    mutable std::mutex mutex_;              // Held while the driver maps.
-    mutable std::map<int, Mapped> mapped_;  // By the GPU's number.
+    mutable std::mutex mutex_;  // Held while the driver maps.
+    // By the GPU, which after a reset is another one: what was mapped for it before is gone.
+    mutable std::map<const CudaDevice*, Mapped> mapped_;
   };
 
   CudaPieces() = default;
