@@ -60,7 +60,7 @@ void Communicator::OpenStreams() {
   streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds),
                 {[this](const GraphReplays::Captured& captured) { Replay(captured); },
                  [this](const GraphReplays::Captured& captured) { ForgetCaptured(captured); },
-                 [this](const std::string& why) { Abort(why); }},
+                 [this](const std::string& why) { AbortFor(why); }},
                 [this](const std::string& why) { AbortFor(why); });
 }
 

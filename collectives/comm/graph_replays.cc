@@ -1,6 +1,7 @@
 #include "collectives/comm/graph_replays.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/thread.h"
@@ -135,8 +136,12 @@ void GraphReplays::Thread() {
       const std::lock_guard<std::mutex> lock(mu_);
       if (is_stopping_) return;
       watch_.seen = seen;
-      until = BeginAll();
-      gone = TakeGone();
+      try {
+        until = BeginAll();
+        gone = TakeGone();
+      } catch (const std::bad_alloc&) {  // Of words, or of the list: nothing is lost, and there is another look.
+        until = DeadlineAfter(kLookInterval);
+      }
     }
     for (const Captured& each : gone) config_.forget(each);
   }
@@ -231,6 +236,9 @@ void GraphReplays::LookAtWaiting() {
 std::vector<GraphReplays::Captured> GraphReplays::TakeGone() {
   std::vector<Captured> gone;
   if (watch_.seen.ends == watch_.ends) return gone;
+  size_t most = 0;
+  for (const Capture& capture : captures_) most += capture.entries.size();
+  gone.reserve(most);  // Before any is taken.
   bool are_all_over = true;
   for (Capture& capture : captures_) {
     for (auto entry = capture.entries.begin(); entry != capture.entries.end();) {

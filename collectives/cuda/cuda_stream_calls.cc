@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -76,7 +77,11 @@ bool CudaStreamCalls::LookAfterCalls() {
     const std::lock_guard<std::mutex> lock(mu_);
     if (std::ranges::all_of(calls_, [](const auto& call) { return call->IsFree(); })) return false;
   }
-  return CheckUsed().ok();
+  try {
+    return CheckUsed().ok();
+  } catch (const std::bad_alloc&) {  // Of the words. There is another look.
+    return true;
+  }
 }
 
 Status CudaStreamCalls::FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const {

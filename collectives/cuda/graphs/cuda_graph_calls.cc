@@ -1,6 +1,7 @@
 #include "collectives/cuda/graphs/cuda_graph_calls.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -51,7 +52,12 @@ Status CudaGraphCalls::Acquire(const CudaDevice& device, size_t bytes, size_t mo
   }
   unused.clear();
   Place made;
-  Status opened = CudaGraphCall::Open(device, bytes, bell, &made.call);
+  Status opened;
+  try {
+    opened = CudaGraphCall::Open(device, bytes, bell, &made.call);
+  } catch (const std::bad_alloc&) {
+    opened = Status(Code::kOutOfMemory);
+  }
   const std::lock_guard<std::mutex> lock(mu_);
   pinning_ -= wanted;
   ANNULUS_RETURN_IF_ERROR(std::move(opened));
