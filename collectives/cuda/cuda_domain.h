@@ -99,7 +99,7 @@ class CudaDomain final : public MemoryDomain {
 
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
-  const CudaWindows& windows() const { return exports_.windows(); }
+  CudaWindows& windows() const { return exports_.windows(); }
   CudaMappings& mappings() { return shared_.mappings; }
   CudaPieces& pieces() { return shared_.pieces; }
   PeerAccess& peers() { return shared_.peers; }

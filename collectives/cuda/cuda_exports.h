@@ -45,8 +45,8 @@ class CudaExports final : public DeviceExports {
   void TellWay(const void* links, const std::string& way) const override;
   DeviceSharing* sharing() const override { return &windows_; }
 
-  const CudaWindows& windows() const { return windows_; }
-  // CopyOut and CheckCopies in a stream of that GPU.
+  CudaWindows& windows() const { return windows_; }
+  // CopyOut, CheckCopies and AwaitCopies in a stream of that GPU.
   Status CopyOutIn(const CudaDevice& device, cuda::Stream stream, const std::byte* data, size_t bytes, std::byte* slots,
                    uint32_t* done) const;
   Status CheckStream(const CudaDevice& device, cuda::Stream stream) const;

@@ -162,9 +162,28 @@ Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, st
   held_.reserve(held_.size() + 1);
   Status held = mappings.Hold(device, place, nullptr, begin);
   if (held.would_block()) {
+// The driver opens nothing at the addresses of what its owner has freed and some window still has here. That goes when
+// the link of the window has been told.
+Status CudaSharing::ReachByHandle(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  const std::string handle(reinterpret_cast<const char*>(place.handle), sizeof place.handle);
+  const auto before = unopened_.find(handle);
+  if (before != unopened_.end() && !before->second.MayTry())
+    return {Code::kUnsupported, "the driver did not open it before"};
+  Status held = domain_->mappings().Hold(device, place, nullptr, begin);
+  if (held.ok()) {
+    held_.push_back({&device, *begin});
+    unopened_.erase(handle);
+  } else {
+    if (before == unopened_.end() && unopened_.size() == kMostRuns) unopened_.clear();
+    unopened_[handle].Failed();
+  }
+  return held;
+}
+
     std::vector<Wanted>& wanted = coming_.wanted;
     const RunOf run{place.process, NumberOf(place)};
     const auto is_it = [&](const Wanted& each) {
+  if (place.files == 0) return ReachByHandle(device, place, begin);
       return each.device == &device && each.place.from == place.from && each.place.process == place.process &&
              NumberOf(each.place) == run.second;
     };

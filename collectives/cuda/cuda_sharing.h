@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/retries.h"
 #include "base/told_reasons.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/file_post.h"
-#include "collectives/cuda/mapped/retries.h"
 #include "collectives/reduce/shared_memory.h"
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/reduce_types.h"
@@ -92,6 +92,8 @@ class CudaSharing final : public SharedMemory {
   Status MayPassOn(uint64_t run);
   // Finds memory of another process. Errors: as Import.
   Status Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
+  // The same by CUDA IPC.
+  Status ReachByHandle(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
   // Takes the letters of that sender, one by one, and maps what is wanted of them.
   void MapLetters(uint64_t from);
   // Its descriptors did not come, or could not be awaited.
@@ -109,7 +111,9 @@ class CudaSharing final : public SharedMemory {
   ToldReasons told_;
   Sent sent_;
   Coming coming_;
-  std::map<RunOf, Retries> lost_;  // What did not come.
+  std::map<RunOf, Retries> lost_;            // What did not come.
+  std::map<uint64_t, Retries> unnamed_;      // Allocations, by their numbers, to which the driver gave no handle.
+  std::map<std::string, Retries> unopened_;  // Handles that the driver did not open.
 };
 
 }  // namespace annulus

@@ -7,6 +7,7 @@
 // Threads: any.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -30,6 +31,8 @@ class CudaWindows final : public DeviceSharing {
   CudaWindows(CudaDomain* domain, const CudaExports* exports) : domain_(domain), exports_(exports) {}
 
   Status Describe(const DeviceRange& range, SharedDeviceMemory* shared) override;
+  uint64_t described() const override { return described_.load(std::memory_order_relaxed); }
+  void CountDescribed() { described_.fetch_add(1, std::memory_order_relaxed); }
   Status Open(int device, const SharedDeviceMemory& shared, size_t bytes, const std::byte** begin) override;
   void Close(int device, const std::byte* begin) override;
   Status CheckSlots(int device, const std::byte* slots, size_t bytes) override;
@@ -65,6 +68,7 @@ class CudaWindows final : public DeviceSharing {
   CudaDomain* const domain_;
   const CudaExports* const exports_;
   mutable std::mutex mutex_;  // Not held while the driver is called.
+  std::atomic<uint64_t> described_{0};
   std::vector<Window> windows_;
   std::vector<Reader> readers_;
 };

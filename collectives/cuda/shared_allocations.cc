@@ -18,6 +18,7 @@ Status NameAllocation(CudaDomain* domain, int ordinal, SharedPlace* place) {
   std::memcpy(place->handle, handle.bytes, sizeof handle.bytes);
   std::memcpy(place->device, device->uuid().bytes, sizeof place->device);
   place->process = domain->process();
+  domain->windows().CountDescribed();
   return Status();
 }
 

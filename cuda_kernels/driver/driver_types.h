@@ -18,6 +18,7 @@ enum class Result : int {
   kNoDevice = 100,
   kInvalidDevice = 101,
   kInvalidContext = 201,
+  kAlreadyMapped = 208,  // What CUDA IPC would open lies at the owner's addresses of something that is still open.
   kPeerAccessUnsupported = 217,
   kInvalidHandle = 400,
   kNotFound = 500,

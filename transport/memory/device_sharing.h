@@ -25,6 +25,9 @@ class DeviceSharing {
   // Describes an allocation, as DeviceExports::RangeOf tells it. Errors: kUnsupported when other processes cannot reach
   // it; kSystem or kOutOfMemory of the device.
   virtual Status Describe(const DeviceRange& range, SharedDeviceMemory* shared) = 0;
+  // How many allocations of this process were described to others so far, by whomever. As it grows, others may be in
+  // the way that were freed: no process opens two at the same addresses.
+  virtual uint64_t described() const = 0;
 
   // Sets *begin to where `device` finds an allocation of this or of another process, of `bytes` bytes at least, which
   // is checked. It stays until Close, even if its owner frees it, unless this process is the owner. May wait for work

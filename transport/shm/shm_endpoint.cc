@@ -173,6 +173,7 @@ Status ShmEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
   if (bell_.asleep()) bell_.Wake();
   memory_.peer_devices.Advance();
+  memory_.own_devices.Advance();
   bool freed = false;
   bool changed = receiver_.Advance(&freed, &fault_);
   if (!peer_memory_.works() && own_end()->reads.load(std::memory_order_relaxed) != 0)

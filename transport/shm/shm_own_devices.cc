@@ -36,6 +36,7 @@ ShmOwnDevices::Known* ShmOwnDevices::Learn(const DeviceRange& range) {
 }
 
 void ShmOwnDevices::ForgetFreed() {
+  described_ = sharing_->described();
   std::erase_if(known_, [this](const Known& each) {
     DeviceRange now;
     if (exports_->RangeOf(each.range.begin, 1, &now) && now.id == each.range.id) return false;

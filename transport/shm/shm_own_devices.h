@@ -39,6 +39,13 @@ class ShmOwnDevices {
   // it yet.
   bool Find(const std::byte* data, size_t bytes, ShmPlace* place);
 
+  // Withdraws what was freed, when this process has described something new, to whatever peer.
+  void Advance() {
+    if (known_.empty() && to_forget_.empty()) [[likely]]
+      return;
+    if (described_ != sharing_->described() || !to_forget_.empty()) ForgetFreed();
+  }
+
   // The peer has opened a region. Returns false when it was never told of it.
   bool OnOpened(uint64_t region);
 
@@ -65,6 +72,7 @@ class ShmOwnDevices {
   std::vector<Known> known_;
   std::vector<uint64_t> to_forget_;  // Regions that are still to be withdrawn at the peer.
   uint64_t last_ = 0;                // Number of the latest region.
+  uint64_t described_ = 0;           // DeviceSharing::described when it was last looked for freed ones.
 };
 
 }  // namespace annulus

@@ -61,7 +61,11 @@ bool ShmPeerDevices::OnForgotten(uint64_t id) {
 
 void ShmPeerDevices::Open() {
   DeviceRange range;
-  if (reader_ != nullptr) exports_->RangeOf(reader_, 1, &range);
+  for (Region& region : regions_) {
+    if (reader_ != nullptr && region.state == State::kRefused && region.retries.MayTry()) region.state = State::kTold;
+  }
+  const auto is_told = [](const Region& region) { return region.state == State::kTold; };
+  if (reader_ != nullptr && std::ranges::any_of(regions_, is_told)) exports_->RangeOf(reader_, 1, &range);
   owes_ = false;
   for (Region& region : regions_) {
     if (region.is_forgotten) continue;
@@ -70,10 +74,11 @@ void ShmPeerDevices::Open() {
       region.state = opened.ok() ? State::kOpened : State::kRefused;
       if (!opened.ok() && told_.IsNew(opened.message()))
         Log(LogLevel::kInfo, -1, "slices in memory of the GPU of rank %d are copied through host memory: %s", peer_,
+      if (!opened.ok()) region.retries.Failed();
             opened.message().c_str());
     }
     if (region.state == State::kOpened && answer_(region.id)) region.state = State::kAnswered;
-    owes_ |= region.state == State::kTold || region.state == State::kOpened;
+    owes_ |= region.state != State::kAnswered;
   }
   reader_ = nullptr;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/retries.h"
 #include "base/status.h"
 #include "base/told_reasons.h"
 #include "transport/memory/device_exports.h"
@@ -68,7 +69,7 @@ class ShmPeerDevices {
     kTold,      // By the peer.
     kOpened,    // Here, which the peer does not know yet.
     kAnswered,  // The peer does.
-    kRefused,
+    kRefused,   // It could not be opened, which is tried again later.
   };
   struct Region {
     uint64_t id = 0;
@@ -79,6 +80,7 @@ class ShmPeerDevices {
     const std::byte* begin = nullptr;
     uint32_t holds = 0;
     bool is_forgotten = false;
+    Retries retries = {};
   };
 
   void Open();
@@ -93,7 +95,7 @@ class ShmPeerDevices {
   const int peer_;
   const Answer answer_;
   std::vector<Region> regions_;
-  bool owes_ = false;  // Some region is neither answered nor refused.
+  bool owes_ = false;  // Some region is not answered.
   const std::byte* reader_ = nullptr;
   ToldReasons told_;
   SlotBlock word_;  // Becomes 1 when the copy is there.

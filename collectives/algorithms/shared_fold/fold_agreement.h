@@ -29,6 +29,9 @@ namespace annulus {
 class FoldAgreement {
  public:
   static constexpr uint64_t kMostAhead = 16;  // As many calls as may be under way in the streams of a device.
+  // Candidates with which a rank tries to reach the others' memory after the driver has failed: something else may be
+  // in the way for a while.
+  static constexpr int kMostTries = 40;
 
   enum class State : uint64_t { kNew, kHasMemory, kReachesAll, kCannot };
   // What a rank says. It travels as it is.
@@ -73,6 +76,7 @@ class FoldAgreement {
   std::vector<SharedPlace> places_;  // Empty: not all ranks have told theirs. Does not change then.
   uint64_t driven_ = 0;              // The last candidate that was driven here.
   uint64_t first_fold_ = UINT64_MAX;
+  int tries_ = 0;  // That have failed.
   bool is_decided_ = false;
   bool has_ended_ = false;
 };

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/retries.h"
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
-#include "collectives/cuda/mapped/retries.h"
 #include "cuda_kernels/driver/driver_types.h"
 
 namespace annulus {

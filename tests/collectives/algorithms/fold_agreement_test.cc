@@ -105,6 +105,29 @@ TEST(FoldAgreementTest, ARankDoesNotSubmitFartherAheadBeforeItKnows) {
   EXPECT_EQ(agreement.Await(1, kNoDeadline).code(), Code::kAborted);
 }
 
+// In the way is what has been freed and another process has still open.
+TEST(FoldAgreementTest, AfterAFailureOfTheDriverARankTriesAgain) {
+  const Status failed(Code::kSystem, "something is in the way");
+  const Status not_asked(Code::kUnsupported, "the driver is not asked each time");
+  for (const bool passes : {true, false}) {
+    FoldAgreement agreement(true);
+    agreement.Done(Task::kShare, Status());
+    agreement.Hear(1, std::vector{agreement.Say(1)});
+    for (int i = 0; i + 1 < FoldAgreement::kMostTries; ++i) {
+      ASSERT_EQ(agreement.NextTask(), Task::kReach) << i;
+      agreement.Done(Task::kReach, i % 8 == 0 ? failed : not_asked);
+      ASSERT_EQ(agreement.Say(2).state, State::kHasMemory) << i;
+    }
+    agreement.Done(Task::kReach, passes ? Status() : failed);
+    EXPECT_EQ(agreement.Say(2).state, passes ? State::kReachesAll : State::kCannot);
+  }
+  FoldAgreement other(true);
+  other.Done(Task::kShare, Status());
+  other.Hear(1, std::vector{other.Say(1)});
+  other.Done(Task::kReach, not_asked);
+  EXPECT_EQ(other.Say(2).state, State::kCannot) << "nothing has failed that may pass";
+}
+
 // As a call of which some rank says that it is in no stream.
 TEST(FoldAgreementTest, RanksWithOtherNumbersAgreeOnNothing) {
   FoldAgreement agreement(true);

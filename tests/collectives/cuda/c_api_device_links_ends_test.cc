@@ -1,7 +1,10 @@
 // Links through shared memory that leave slices in GPUs' memory, on the stand-in for CUDA's driver: what settings and
 // the driver refuse, and calls that end while a GPU reads the memory of a peer that gives up or dies.
 #include <atomic>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/collectives/cuda/device_links.h"
 
@@ -54,7 +57,37 @@ TEST(DeviceLinksEndsTest, TheProcessorsOfAGpuMayBeLeftAlone) {
   });
 }
 
-// What a driver refuses to name or to map is copied.
+// A driver maps nothing where something is mapped that its owner has freed.
+TEST(DeviceLinksEndsTest, WhatALinkHasOpenedIsNotInTheWayOfFoldsOfWhatComesThere) {
+  OnRanks(
+      2, [](int) { return FakeOptions(); },
+      [](const LinkCalls& own) {
+        const Room out(own.fake, 0);
+        auto freed = std::make_unique<Room>(own.fake, 0);
+        ASSERT_TRUE(own.GoesWithoutHost(LinkCall::kBroadcast, *freed, out));
+        const std::byte* const begin = freed->data();
+        freed.reset();
+        std::vector<std::unique_ptr<Room>> rooms;
+        do {
+          rooms.push_back(std::make_unique<Room>(own.fake, 0));
+        } while (rooms.back()->data() != begin && rooms.size() < 20);
+        const Room& in = *rooms.back();
+        ASSERT_EQ(in.data(), begin) << "the system gives other addresses";
+        const size_t count = kLinkCallBytes / sizeof(float);
+        bool is_fold = false;
+        for (int round = 0; round < kMostWarmUps && !is_fold; ++round) {
+          const int64_t before = own.SumOf(own.fake->Counts().crossings);
+          ASSERT_EQ(own.Run(FoldKind::kAllreduce, in.data(), out.data(), count), ANNULUS_OK) << LastMessage(own.comm);
+          is_fold = own.SumOf(own.fake->Counts().crossings) == before;
+        }
+        EXPECT_TRUE(is_fold);
+        own.FoldCalls::Compare(FoldKind::kAllreduce, in.data(), out.data(), count);
+        EXPECT_TRUE(own.GoesWithoutHost(LinkCall::kBroadcast, in, out));
+        own.Compare(LinkCall::kBroadcast, in, out);
+      });
+}
+
+// What a driver refuses to name or to map is copied. What it did not map it is asked for again.
 TEST(DeviceLinksEndsTest, WhatTheDriverRefusesGoesThroughSlots) {
   for (const char* const function : {"cuIpcGetMemHandle", "cuIpcOpenMemHandle"}) {
     OnRanks(
@@ -62,10 +95,14 @@ TEST(DeviceLinksEndsTest, WhatTheDriverRefusesGoesThroughSlots) {
         [function](const LinkCalls& own) {
           const Room in(own.fake, 0);
           const Room out(own.fake, 0);
-          own.fake->Fail(function, cuda::Result::kOutOfMemory, 0);
+          own.fake->Fail(function, cuda::Result::kOutOfMemory, cuda::FakeControl::kEveryCall);
           for (int round = 0; round < 5; ++round) own.Compare(LinkCall::kMessage, in, out, round);
           EXPECT_GT(own.CrossingsOf(LinkCall::kMessage, in, out), 0) << function;
-          // Of other memory the driver is asked again.
+          constexpr int kNeverMore = 1'000'000;
+          own.fake->Fail(function, cuda::Result::kOutOfMemory, kNeverMore);
+          if (function == std::string("cuIpcOpenMemHandle")) {
+            EXPECT_TRUE(own.GoesWithoutHost(LinkCall::kMessage, in, out));
+          }
           const Room other(own.fake, 0);
           EXPECT_TRUE(own.GoesWithoutHost(LinkCall::kMessage, other, out)) << function;
         });

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <memory>
 
+#include "base/retries.h"
 #include "collectives/cuda/mapped/cuda_mappings.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/file_post.h"
-#include "collectives/cuda/mapped/retries.h"
 #include "collectives/reduce/shared_memory.h"
 #include "tests/collectives/cuda/cuda_fixture.h"
 #include "tests/collectives/cuda/open_files.h"

@@ -31,7 +31,10 @@ std::byte* FakeMemory::Allocate(int device, size_t bytes) {
   return memory;
 }
 
-// A name is the owner's process, its file, the size, a number and the device.
+// The process in the path of a file.
+std::string ProcessOf(const std::string& file) { return file.substr(0, file.find("/fd/")); }
+
+// A name is the owner's process, its file, the size, a number, the device and the address.
 bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) {
   const auto allocation = allocations_.find(memory);
   if (allocation == allocations_.end()) return false;
@@ -39,7 +42,8 @@ bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) {
   const std::string file = memory_.FileOf(memory);
   *handle = IpcMemHandle();
   const uint64_t numbers[] = {allocation->second.bytes, allocation->second.id,
-                              static_cast<uint64_t>(peers_.OnMachine(allocation->second.device))};
+                              static_cast<uint64_t>(peers_.OnMachine(allocation->second.device)),
+                              reinterpret_cast<uint64_t>(memory)};
   static_assert(sizeof numbers < sizeof handle->bytes);
   std::memcpy(handle->bytes, numbers, sizeof numbers);
   std::snprintf(reinterpret_cast<char*>(handle->bytes) + sizeof numbers, sizeof handle->bytes - sizeof numbers, "%s",
@@ -48,16 +52,22 @@ bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) {
 }
 
 Result FakeMemory::Import(int device, const IpcMemHandle& handle, std::byte** memory) {
-  uint64_t numbers[3];
+  uint64_t numbers[4];
   std::memcpy(numbers, handle.bytes, sizeof numbers);
   const char* const file = reinterpret_cast<const char*>(handle.bytes) + sizeof numbers;
   // A driver refuses its own process's memory.
   if (std::string_view(file).starts_with("/proc/" + std::to_string(getpid()) + "/")) return Result::kInvalidContext;
   const int on_machine = static_cast<int>(numbers[2]);
   if (!peers_.CanAccess(device, on_machine)) return Result::kPeerAccessUnsupported;
+  const std::string process = ProcessOf(file);
+  for (const auto& [begin, other] : allocations_) {
+    const bool is_of_it = other.is_import && other.device == device && other.owner == process;
+    if (is_of_it && other.owned < numbers[3] + numbers[0] && numbers[3] < other.owned + other.bytes)
+      return Result::kAlreadyMapped;
+  }
   *memory = memory_.Adopt(file, numbers[0]);
   if (*memory == nullptr) return Result::kInvalidContext;
-  allocations_[*memory] = {device, numbers[0], ++last_id_, true, true};
+  allocations_[*memory] = {device, numbers[0], ++last_id_, true, true, process, numbers[3]};
   lost_.erase(*memory);
   // As if the program had asked for it.
   const int owner = peers_.InProcess(on_machine);

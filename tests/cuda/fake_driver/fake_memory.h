@@ -33,7 +33,8 @@ class FakeMemory {
   // Whether the allocation around `memory` has been, or is another process's.
   bool IsExported(const std::byte* memory) const;
   // Sets *memory to what another process has under that name, as `device` sees it here, which is let into the device
-  // whose memory it is. Errors: kInvalidContext: it has none; kPeerAccessUnsupported.
+  // whose memory it is. Errors: kInvalidContext: it has none; kPeerAccessUnsupported; kAlreadyMapped: something else
+  // that the other process has, or had, at these addresses is still mapped.
   Result Import(int device, const IpcMemHandle& handle, std::byte** memory);
   // The path of the file of an allocation, all pages of which these are; "": there is none.
   std::string FileOf(const std::byte* memory, size_t bytes) const;
@@ -75,6 +76,8 @@ class FakeMemory {
     uint64_t id;
     bool is_exported = false;
     bool is_import = false;  // Another process's: only the device that has mapped it finds it here.
+    std::string owner = {};  // The process of an import,
+    uint64_t owned = 0;      // and where that has, or had, it.
   };
   std::map<const std::byte*, Allocation>::const_iterator Find(const std::byte* memory) const;
 

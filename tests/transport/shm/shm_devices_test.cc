@@ -200,6 +200,10 @@ TEST_F(ShmDevicesTest, AnotherAllocationAtTheSameAddressIsAnotherOne) {
   EXPECT_NE(recv->data, data_);
   EXPECT_TRUE(devices_.IsOpen(1, recv->data, kSlotBytes));
   EXPECT_EQ(devices_.opened.size(), 1u);
+  devices_.Free(data_);
+  ++devices_.describes;  // To another peer, or for a fold.
+  pair_->end(1).Release(recv);
+  EXPECT_TRUE(SpinUntil([&] { return devices_.opened.empty(); })) << "it is in the way of what was described";
 }
 
 TEST_F(ShmDevicesTest, AnEndThatCannotOrMayNotLeavesAllInSlots) {

@@ -75,9 +75,11 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
   Status Describe(const DeviceRange& range, SharedDeviceMemory* shared) override {
     if (stays) return {Code::kUnsupported, "it stays"};
     std::memcpy(shared->bytes.data(), &range.id, sizeof range.id);
+    ++describes;
     return Status();
   }
   Status Open(int device, const SharedDeviceMemory& shared, size_t bytes, const std::byte** begin) override {
+  uint64_t described() const override { return describes; }
     if (refuses) return {Code::kUnsupported, "it does not reach it"};
     uint64_t id = 0;
     std::memcpy(&id, shared.bytes.data(), sizeof id);
@@ -128,6 +130,7 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
 
  private:
   std::list<Allocation> allocations_;
+  uint64_t describes = 0;
   std::list<Allocation> freed_;  // Its memory stays.
   uint64_t last_id_ = 0;
 };
