@@ -33,13 +33,18 @@ const CudaSharing::Exported* CudaSharing::Find(const Known& known) {
   if (known.can_be_exported == 0 || known.id == 0 || known.begin == 0) return nullptr;
   const auto found = std::ranges::find(exports_, known.id, &Exported::id);
   if (found != exports_.end()) return &*found;
+  const auto before = unnamed_.find(known.id);
+  if (before != unnamed_.end() && !before->second.MayTry()) return nullptr;
   Exported exported{known.id, {}, known.device};
   exported.place.begin = known.begin;
   exported.place.bytes = known.bytes;
   if (const Status named = NameAllocation(domain_, known.device, &exported.place); !named.ok()) {
-    Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", known.device, named.message().c_str());
+    TellStays(known.device, named);
+    if (before == unnamed_.end() && unnamed_.size() == kMostRuns) unnamed_.clear();
+    unnamed_[known.id].Failed();
     return nullptr;
   }
+  unnamed_.erase(known.id);
   if (exports_.size() == kMostExports) exports_.erase(exports_.begin());
   exports_.push_back(exported);
   return &exports_.back();
@@ -157,11 +162,6 @@ Status CudaSharing::ReachOwn(const CudaDevice& device, const SharedPlace& place,
   return ReachOwnAllocation(domain_, device, place, begin);
 }
 
-Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
-  CudaMappings& mappings = domain_->mappings();
-  held_.reserve(held_.size() + 1);
-  Status held = mappings.Hold(device, place, nullptr, begin);
-  if (held.would_block()) {
 // The driver opens nothing at the addresses of what its owner has freed and some window still has here. That goes when
 // the link of the window has been told.
 Status CudaSharing::ReachByHandle(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
@@ -180,10 +180,15 @@ Status CudaSharing::ReachByHandle(const CudaDevice& device, const SharedPlace& p
   return held;
 }
 
+Status CudaSharing::Reach(const CudaDevice& device, const SharedPlace& place, std::byte** begin) {
+  CudaMappings& mappings = domain_->mappings();
+  held_.reserve(held_.size() + 1);
+  if (place.files == 0) return ReachByHandle(device, place, begin);
+  Status held = mappings.Hold(device, place, nullptr, begin);
+  if (held.would_block()) {
     std::vector<Wanted>& wanted = coming_.wanted;
     const RunOf run{place.process, NumberOf(place)};
     const auto is_it = [&](const Wanted& each) {
-  if (place.files == 0) return ReachByHandle(device, place, begin);
       return each.device == &device && each.place.from == place.from && each.place.process == place.process &&
              NumberOf(each.place) == run.second;
     };
