@@ -220,6 +220,12 @@ Status CudaExports::CheckStream(const CudaDevice& device, cuda::Stream stream) c
   return driver.ToStatus(result, "a GPU's work failed: cuStreamQuery");
 }
 
+// After an error the GPU does no work of the context any more.
+void CudaExports::AwaitStream(const CudaDevice& device, cuda::Stream stream) const {
+  const DeviceScope scope(device);
+  if (scope.status().ok()) domain_->driver()->StreamSynchronize(stream);
+}
+
 void CudaExports::TellWay(const void* links, const std::string& way) const {
   const std::lock_guard<std::mutex> lock(ways_mutex_);
   if (way.empty()) {

@@ -42,6 +42,7 @@ class CudaExports final : public DeviceExports {
   Status FlushWrites(int device) const override;
   Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const override;
   Status CheckCopies(int device) const override;
+  void AwaitCopies(int device) const override { AwaitStream(*At(device).device, At(device).copies); }
   void TellWay(const void* links, const std::string& way) const override;
   DeviceSharing* sharing() const override { return &windows_; }
 
@@ -50,6 +51,7 @@ class CudaExports final : public DeviceExports {
   Status CopyOutIn(const CudaDevice& device, cuda::Stream stream, const std::byte* data, size_t bytes, std::byte* slots,
                    uint32_t* done) const;
   Status CheckStream(const CudaDevice& device, cuda::Stream stream) const;
+  void AwaitStream(const CudaDevice& device, cuda::Stream stream) const;
   // Whether GPUs can copy to all of that memory: one registration with the driver has it. Errors: kUnsupported; kSystem
   // of the driver.
   Status CheckPinned(const std::byte* memory, size_t bytes) const;

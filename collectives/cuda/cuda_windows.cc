@@ -122,6 +122,11 @@ Status CudaWindows::CheckCopies(int device) {
   return exports_->CheckStream(*reader.device, reader.stream);
 }
 
+void CudaWindows::AwaitCopies(int device) {
+  const Reader reader = ReaderOf(device);
+  exports_->AwaitStream(*reader.device, reader.stream);
+}
+
 Status CudaWindows::CheckSlots(int device, const std::byte* slots, size_t bytes) {
   const CudaDevice* used = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));

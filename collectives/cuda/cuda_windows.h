@@ -38,6 +38,7 @@ class CudaWindows final : public DeviceSharing {
   Status CheckSlots(int device, const std::byte* slots, size_t bytes) override;
   Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) override;
   Status CheckCopies(int device) override;
+  void AwaitCopies(int device) override;
 
   // Whether a window of that GPU has all of [memory, memory + bytes), whosever the driver says it is.
   bool Has(int device, const std::byte* memory, size_t bytes) const;
@@ -67,8 +68,8 @@ class CudaWindows final : public DeviceSharing {
 
   CudaDomain* const domain_;
   const CudaExports* const exports_;
-  mutable std::mutex mutex_;  // Not held while the driver is called.
   std::atomic<uint64_t> described_{0};
+  mutable std::mutex mutex_;  // Not held while the driver is called.
   std::vector<Window> windows_;
   std::vector<Reader> readers_;
 };

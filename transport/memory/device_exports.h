@@ -74,6 +74,9 @@ class DeviceExports {
   virtual Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const = 0;
   // What ended such copies, so that they never get done; OK when nothing did. Errors: kSystem of the device.
   virtual Status CheckCopies(int device) const = 0;
+  // Waits until none of them is under way, however long the device is busy otherwise. Not where a gate might have to be
+  // opened by this thread.
+  virtual void AwaitCopies(int device) const = 0;
 
   // Takes down, for people, how links move memory of the devices where that is not the best way: "memory of GPUs over
   // verbs: by copies: ..."; "": it is, or there are no such links any more. `links`: whose links those are, by their

@@ -40,9 +40,10 @@ class DeviceSharing {
   // Whether the device can copy what was opened for it to slots (slot_memory.h). Errors: kUnsupported when it does not
   // reach them; kSystem of the device.
   virtual Status CheckSlots(int device, const std::byte* slots, size_t bytes) = 0;
-  // Begins to copy what was opened for the device to slots, and CheckCopies, both as DeviceExports has them.
+  // Begins to copy what was opened for the device to slots, CheckCopies and AwaitCopies, all as DeviceExports has them.
   virtual Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) = 0;
   virtual Status CheckCopies(int device) = 0;
+  virtual void AwaitCopies(int device) = 0;
 
  protected:
   ~DeviceSharing() = default;

@@ -15,9 +15,10 @@ namespace {
 // tens of microseconds.
 constexpr Nanoseconds kCheckInterval = 10 * kMillisecond;
 
-// Time that a device has to end a copy that nobody wants any more. One that needs longer writes where nothing is of
-// use, into slots that are not there any more.
-constexpr Nanoseconds kMostGivingUp = kSecond;
+// Time that a device has to end a copy that nobody wants any more, before the driver is asked to wait for it. A copy
+// that is under way when its slots or its source go would be a fault of the device, and the end of the program's use of
+// it.
+constexpr Nanoseconds kMostPolling = kSecond;
 
 }  // namespace
 
@@ -31,9 +32,10 @@ ShmPeerDevices::ShmPeerDevices(const DeviceExports* exports, SlotMemory* memory,
       word_(sharing_ != nullptr ? memory : nullptr, SlotMemory::kAlignment) {}
 
 ShmPeerDevices::~ShmPeerDevices() {
-  const Deadline end = DeadlineAfter(kMostGivingUp);
+  const Deadline end = DeadlineAfter(kMostPolling);
   while (copy_.is_under_way && CheckCopy().would_block() && Now() < end) {
   }
+  if (copy_.is_under_way) sharing_->AwaitCopies(copy_.device);
   for (Region& region : regions_) Close(&region);
 }
 
@@ -72,9 +74,9 @@ void ShmPeerDevices::Open() {
     if (region.state == State::kTold && range.device >= 0) {
       const Status opened = OpenFor(range.device, &region);
       region.state = opened.ok() ? State::kOpened : State::kRefused;
+      if (!opened.ok()) region.retries.Failed();
       if (!opened.ok() && told_.IsNew(opened.message()))
         Log(LogLevel::kInfo, -1, "slices in memory of the GPU of rank %d are copied through host memory: %s", peer_,
-      if (!opened.ok()) region.retries.Failed();
             opened.message().c_str());
     }
     if (region.state == State::kOpened && answer_(region.id)) region.state = State::kAnswered;

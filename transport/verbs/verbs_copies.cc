@@ -11,13 +11,18 @@ namespace {
 constexpr Nanoseconds kCheckInterval = 10 * kMillisecond;
 
 // Time that a GPU has to end a piece that nobody wants any more. One that needs longer reads memory whose owner has it
-// back, and writes where nothing is of use.
+// back. What it writes to stays until the object goes, which waits for it.
 constexpr Nanoseconds kMostGivingUp = kSecond;
 
 }  // namespace
 
 VerbsCopies::VerbsCopies(VerbsRegions* regions, std::span<std::byte> room)
     : regions_(regions), word_(reinterpret_cast<uint32_t*>(room.data())), room_(room.subspan(kWordBytes)) {}
+
+VerbsCopies::~VerbsCopies() {
+  GiveUp();
+  if (left_to_ >= 0 && !IsThere()) regions_->AwaitCopies(left_to_);
+}
 
 Status VerbsCopies::Copy(VerbsUse use, const std::byte* data, size_t bytes, const std::byte** copy) {
   if (status_.ok() && !begun_) status_ = Begin(bytes);
@@ -60,6 +65,7 @@ Status VerbsCopies::BeginPiece(VerbsUse use, const std::byte* data, size_t bytes
     return {Code::kSystem, "a slice in a GPU's memory cannot be sent again: " + status.message()};
   }
   piece_ = bytes;
+  device_ = regions_->DeviceOf(use);
   next_check_ = DeadlineAfter(kCheckInterval);
   return Status();
 }
@@ -68,6 +74,7 @@ void VerbsCopies::GiveUp() {
   const Deadline end = DeadlineAfter(kMostGivingUp);
   while (piece_ > 0 && status_.ok() && !IsThere() && Now() < end) {
   }
+  if (status_.ok() && piece_ > 0 && !IsThere()) left_to_ = device_;
   piece_ = 0;
   if (status_.ok()) status_ = {Code::kAborted, "the link goes on no more"};
 }

@@ -24,6 +24,10 @@ class VerbsCopies {
   // `room`: slots (transport/memory/slot_memory.h) that nobody else uses once Copy has been called. Pieces are as large
   // as it is, but for a word.
   VerbsCopies(VerbsRegions* regions, std::span<std::byte> room);
+  // Waits for the GPU. The room and the regions must still be there.
+  ~VerbsCopies();
+  VerbsCopies(const VerbsCopies&) = delete;
+  VerbsCopies& operator=(const VerbsCopies&) = delete;
 
   // Sets *copy to a copy of `bytes` of a region in use, which stays until it is dropped. Slices are copied one after
   // the other: who asks for one asks for the same until it is there. Errors: kWouldBlock  it is not there yet.
@@ -53,6 +57,8 @@ class VerbsCopies {
   bool begun_ = false;  // The last one of them is not whole.
   size_t copied_ = 0;   // What of it is there, in bytes.
   size_t piece_ = 0;    // What the GPU is copying, in bytes.
+  int device_ = -1;     // The GPU that copies,
+  int left_to_ = -1;    // and one that was given up while it did.
   Nanoseconds next_check_ = 0;
   Status status_;
 };

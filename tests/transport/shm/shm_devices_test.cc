@@ -269,6 +269,18 @@ TEST_F(ShmDevicesTest, WhatIsReadStaysOpenWhenThePeerIsGone) {
   EXPECT_TRUE(devices_.opened.empty());
 }
 
+TEST_F(ShmDevicesTest, AnEndWaitsForACopyThatNobodyWantsAnyMore) {
+  Make();
+  Open(data_);
+  devices_.holds = true;
+  Expect(nullptr);
+  Post(data_);
+  Rounds();
+  ASSERT_EQ(devices_.held.size(), 1U);
+  pair_.reset();
+  EXPECT_TRUE(devices_.held.empty()) << "its slots are gone";
+}
+
 TEST_F(ShmDevicesTest, ACopyThatFailsBreaksTheLinkAndSaysWhat) {
   for (const bool later : {false, true}) {
     devices_.fails_to_copy = devices_.fails_later = false;

@@ -69,17 +69,18 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
     return Status(Code::kUnsupported);
   }
   Status CheckCopies(int) const override { return Status(); }
+  void AwaitCopies(int) const override {}
   void TellWay(const void*, const std::string&) const override {}
   DeviceSharing* sharing() const override { return shares ? const_cast<TestDevices*>(this) : nullptr; }
 
   Status Describe(const DeviceRange& range, SharedDeviceMemory* shared) override {
     if (stays) return {Code::kUnsupported, "it stays"};
-    std::memcpy(shared->bytes.data(), &range.id, sizeof range.id);
     ++describes;
+    std::memcpy(shared->bytes.data(), &range.id, sizeof range.id);
     return Status();
   }
-  Status Open(int device, const SharedDeviceMemory& shared, size_t bytes, const std::byte** begin) override {
   uint64_t described() const override { return describes; }
+  Status Open(int device, const SharedDeviceMemory& shared, size_t bytes, const std::byte** begin) override {
     if (refuses) return {Code::kUnsupported, "it does not reach it"};
     uint64_t id = 0;
     std::memcpy(&id, shared.bytes.data(), sizeof id);
@@ -110,6 +111,10 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
     return Status();
   }
   Status CheckCopies(int) override { return fails_later ? Status(Code::kSystem, "lost") : Status(); }
+  void AwaitCopies(int) override {
+    for (const auto& copy : held) copy();
+    held.clear();
+  }
 
   bool IsOpen(int device, const std::byte* data, size_t bytes) const {
     return std::ranges::any_of(opened, [=](const auto& each) {
@@ -125,12 +130,12 @@ class TestDevices final : public SlotMemory, public DeviceExports, public Device
   bool fails_to_copy = false;
   bool fails_later = false;
   int copies = 0;
+  uint64_t describes = 0;
   std::vector<std::function<void()>> held;
   std::vector<std::pair<int, const std::byte*>> opened;
 
  private:
   std::list<Allocation> allocations_;
-  uint64_t describes = 0;
   std::list<Allocation> freed_;  // Its memory stays.
   uint64_t last_id_ = 0;
 };

@@ -111,6 +111,9 @@ class VerbsRegions final : private MemoryHolder {
     return gpus_.exports->CopyOut(entries_[use].device, data, bytes, slots, done);
   }
   Status CheckCopies(VerbsUse use) const { return gpus_.exports->CheckCopies(entries_[use].device); }
+  // Its GPU's number, for AwaitCopies.
+  int DeviceOf(VerbsUse use) const { return entries_[use].device; }
+  void AwaitCopies(int device) const { gpus_.exports->AwaitCopies(device); }
 
   // Whether Acquire and AcquireLanding may succeed for memory of GPUs, by the libraries at hand and the setting.
   bool may_use_gpus() const { return gpus_.exports != nullptr; }
