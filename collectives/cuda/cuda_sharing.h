@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/retries.h"
 #include "base/told_reasons.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/file_post.h"
 #include "collectives/reduce/shared_memory.h"
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/reduce_types.h"
+#include "transport/memory/retries.h"
 
 namespace annulus {
 

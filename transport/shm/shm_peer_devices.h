@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/retries.h"
 #include "base/status.h"
 #include "base/told_reasons.h"
 #include "transport/memory/device_exports.h"
 #include "transport/memory/device_sharing.h"
+#include "transport/memory/retries.h"
 #include "transport/memory/slot_memory.h"
 #include "transport/shm/shm_format.h"
 

@@ -18,12 +18,12 @@
 #include <mutex>
 #include <vector>
 
-#include "base/retries.h"
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/mapped/file_post.h"
 #include "collectives/cuda/mapped/virtual_range.h"
 #include "collectives/reduce/shared_memory.h"
+#include "transport/memory/retries.h"
 
 namespace annulus {
 

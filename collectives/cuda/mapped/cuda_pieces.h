@@ -17,12 +17,12 @@
 #include <mutex>
 #include <vector>
 
-#include "base/retries.h"
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/mapped/file_post.h"
 #include "collectives/cuda/mapped/virtual_range.h"
 #include "cuda_kernels/driver/driver_types.h"
+#include "transport/memory/retries.h"
 
 namespace annulus {
 

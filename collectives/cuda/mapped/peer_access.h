@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/retries.h"
 #include "base/status.h"
 #include "collectives/cuda/cuda_device.h"
 #include "cuda_kernels/driver/driver_types.h"
+#include "transport/memory/retries.h"
 
 namespace annulus {
 

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 
-#include "base/retries.h"
 #include "collectives/cuda/mapped/cuda_mappings.h"
 #include "collectives/cuda/mapped/cuda_pieces.h"
 #include "collectives/cuda/mapped/file_post.h"
@@ -14,6 +13,7 @@
 #include "tests/collectives/cuda/cuda_fixture.h"
 #include "tests/collectives/cuda/open_files.h"
 #include "tests/cuda/mapped_memory.h"
+#include "transport/memory/retries.h"
 
 namespace annulus {
 namespace {
