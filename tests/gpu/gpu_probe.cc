@@ -127,6 +127,7 @@ int Probe(const std::string& driver, int rounds) {
   ok &= Report("words and copies", CheckDoneWords(device.get(), queue.get(), rounds));
   ok &= Report("streams", CheckStreams(device.get()));
   ok &= Report("gates", CheckGates(device.get(), rounds / 20 + 2));
+  ok &= Report("frees", CheckFrees(device.get()));
   const char* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (cuda::KernelImage().empty()) {
     std::printf("not run blocked launch: this build of Annulus has no kernels\n");

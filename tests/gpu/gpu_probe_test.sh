@@ -10,7 +10,7 @@ status=0
 [[ $status -eq 77 ]]
 out=$("$probe" "$stand_in" 50) || { echo "$out"; exit 1; }
 echo "$out"
-if [[ $out == *FAILED* || $(grep -cE '^(ok|not run) ' <<<"$out") -ne 21 ]]; then exit 1; fi
+if [[ $out == *FAILED* || $(grep -cE '^(ok|not run) ' <<<"$out") -ne 22 ]]; then exit 1; fi
 [[ $out == *"not run memory of another GPU: it takes two GPUs"* ]]
 out=$(CUDA_VISIBLE_DEVICES=0,1 "$probe" "$stand_in" 50) || { echo "$out"; exit 1; }
 [[ $out == *"ok memory of another GPU"* && $out != *FAILED* ]] || { echo "$out"; exit 1; }

@@ -19,6 +19,7 @@
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/reduce_kernel.h"
 #include "tests/cuda/graph_functions.h"
+#include "tests/gpu/probe/registered_memory.h"
 
 namespace annulus {
 namespace {
@@ -174,19 +175,18 @@ std::string BlockedLaunchHere(RealDevice* device) {
   GatedLaunch launch;
   launch.kernel = gpu->KernelFor(DataType::kUint8, ReduceOp::kSum);
   if (launch.kernel == nullptr) return "there is no kernel";
-  void* pinned = nullptr;
+  auto* const registered = new RegisteredMemory(driver);  // Until the process ends.
   {
     const cuda::ScopedContext scope(driver, device->context());
-    std::string wrong = Wrong(*device, "cuMemHostAlloc", driver->MemHostAlloc(&pinned, 3 * 4096, 3));
+    std::string wrong = Wrong(*device, "cuMemHostRegister", registered->Open(size_t{3} * 4096));
     if (wrong.empty())
       wrong = Wrong(*device, "cuStreamCreateWithPriority",
                     driver->StreamCreateWithPriority(&launch.stream, cuda::kStreamNonBlocking, 0));
     if (!wrong.empty()) return wrong;
   }
-  std::memset(pinned, 0, size_t{3} * 4096);
-  launch.ready = static_cast<uint32_t*>(pinned);
+  launch.ready = reinterpret_cast<uint32_t*>(registered->data());
   launch.gate = launch.ready + 1024;
-  launch.source = static_cast<std::byte*>(pinned) + size_t{2} * 4096;
+  launch.source = registered->data() + size_t{2} * 4096;
   launch.sum = device->Allocate(kFewBytes);
   launch.counter = device->Allocate(sizeof(uint32_t));
   std::atomic<bool> has_returned{false};
@@ -237,11 +237,20 @@ std::string CopyOpenedHere(RealDevice* device, const std::string& name) {
   std::byte* const on_gpu = device->Allocate(kBytes);
   cuda::DevicePointer opened = 0;
   cuda::Stream stream = nullptr;
-  void* pinned = nullptr;
   const cuda::ScopedContext scope(driver, device->context());
+  RegisteredMemory registered(driver);
   std::string wrong =
       Wrong(*device, "cuIpcOpenMemHandle", driver->IpcOpenMemHandle(&opened, handle, cuda::kIpcLazyPeerAccess));
-  if (wrong.empty()) wrong = Wrong(*device, "cuMemHostAlloc", driver->MemHostAlloc(&pinned, kBytes, 3));
+  if (wrong.empty()) wrong = Wrong(*device, "cuMemHostRegister", registered.Open(kBytes));
+  if (!wrong.empty()) return wrong;
+  std::byte* const pinned = registered.data();
+  cuda::DevicePointer again = 0;
+  const cuda::Result second = driver->IpcOpenMemHandle(&again, handle, cuda::kIpcLazyPeerAccess);
+  std::printf("copies of opened memory: opened a second time the driver gives %d, %s\n", Number(second),
+              second != cuda::Result::kSuccess ? "no place"
+              : again == opened                ? "the same place"
+                                               : "another place");
+  if (second == cuda::Result::kSuccess) wrong = Wrong(*device, "cuIpcCloseMemHandle", driver->IpcCloseMemHandle(again));
   if (wrong.empty())
     wrong = Wrong(*device, "cuStreamCreateWithPriority",
                   driver->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0));

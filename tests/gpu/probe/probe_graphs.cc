@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cuda_kernels/driver/driver.h"
 #include "tests/cuda/graph_functions.h"
+#include "tests/gpu/probe/registered_memory.h"
 
 namespace annulus {
 namespace {
@@ -44,7 +45,6 @@ class GraphParts {
     if (stream_ != nullptr) driver()->StreamSynchronize(stream_);
     DestroyGraph();
     if (stream_ != nullptr) driver()->StreamDestroy(stream_);
-    if (gate_ != nullptr) driver()->MemFreeHost(gate_);
     if (memory_ != nullptr) device_->Free(memory_);
   }
   GraphParts(const GraphParts&) = delete;
@@ -86,10 +86,8 @@ class GraphParts {
     Do(graphs_.StreamBeginCapture(stream_, cuda::CaptureMode::kGlobal), "cuStreamBeginCapture");
     {
       const cuda::RelaxedCapture relaxed(driver());
-      void* pinned = nullptr;
-      Do(driver()->MemHostAlloc(&pinned, kWordsBytes + kBytes, cuda::kHostAllocPortable | cuda::kHostAllocDeviceMap),
-         "cuMemHostAlloc in a capture");
-      if (pinned != nullptr) gate_ = static_cast<uint32_t*>(std::memset(pinned, 0, kWordsBytes + kBytes));
+      Do(registered_.Open(kWordsBytes + kBytes), "cuMemHostRegister in a capture");
+      gate_ = reinterpret_cast<uint32_t*>(registered_.data());
     }
     if (ok()) CaptureAll();
     Do(graphs_.StreamEndCapture(stream_, &graph_), "cuStreamEndCapture");
@@ -117,6 +115,7 @@ class GraphParts {
 
   RealDevice* const device_;
   const cuda::ScopedContext scope_;
+  RegisteredMemory registered_{device_->driver()};
   cuda::GraphProgram graphs_;
   cuda::Stream stream_ = nullptr;
   std::byte* memory_ = nullptr;

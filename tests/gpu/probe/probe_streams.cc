@@ -1,7 +1,11 @@
 #include "tests/gpu/probe/probe_streams.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -10,22 +14,23 @@
 #include "collectives/reduce/stream_call.h"
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/reduce_kernel.h"
+#include "tests/gpu/probe/registered_memory.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kBytes = 1 << 20;
 constexpr Nanoseconds kPatience = 5 * kSecond;
+// What has not returned by then counts as waiting for the gate.
+constexpr Nanoseconds kFree = 100 * kMillisecond;
 
 // Two streams, an event, words and memory, of which nothing is left when it goes.
 class Parts {
  public:
   explicit Parts(RealDevice* device) : device_(device), scope_(device->driver(), device->context()) {
-    void* pinned = nullptr;
-    Do(driver()->MemHostAlloc(&pinned, kWordsBytes + kBytes, cuda::kHostAllocPortable | cuda::kHostAllocDeviceMap));
-    if (pinned == nullptr) return;
-    std::memset(pinned, 0, kWordsBytes + kBytes);
-    words_ = static_cast<StreamWords*>(pinned);
+    Do(pinned_.Open(kWordsBytes + kBytes));
+    if (pinned_.data() == nullptr) return;
+    words_ = reinterpret_cast<StreamWords*>(pinned_.data());
     for (cuda::Stream& stream : streams_) {
       Do(driver()->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0));
     }
@@ -40,7 +45,6 @@ class Parts {
       driver()->StreamDestroy(stream);
     }
     driver()->EventDestroy(event_);
-    driver()->MemFreeHost(words_);
     device_->Free(memory_);
   }
   Parts(const Parts&) = delete;
@@ -101,6 +105,7 @@ class Parts {
 
   RealDevice* const device_;
   const cuda::ScopedContext scope_;
+  RegisteredMemory pinned_{device_->driver()};
   StreamWords* words_ = nullptr;
   cuda::Stream streams_[2] = {};
   cuda::Event event_ = nullptr;
@@ -211,6 +216,34 @@ std::string CheckStreams(RealDevice* device) {
     parts.Do(parts.driver()->StreamIsCapturing(stream, &status));
     if (status != cuda::CaptureStatus::kNone) parts.Fail("a stream of which no graph is made is captured");
   }
+  return parts.wrong();
+}
+
+std::string CheckFrees(RealDevice* device) {
+  Parts parts(device);
+  std::byte* const memory = device->Allocate(kBytes);
+  auto registered = std::make_unique<RegisteredMemory>(device->driver());
+  parts.Do(registered->Open(kBytes));
+  parts.Next();
+  parts.WaitGate(0);
+  parts.WriteOver(0);
+  std::atomic<int> freed{0};
+  std::thread frees([&] {
+    const cuda::ScopedContext scope(device->driver(), device->context());
+    registered.reset();
+    ++freed;
+    device->Free(memory);
+    ++freed;
+  });
+  const Deadline until = DeadlineAfter(kFree);
+  while (freed.load() < 2 && Now() < until) std::this_thread::yield();
+  std::printf("frees: beside a closed gate cuMemHostUnregister %s\n", freed.load() == 0 ? "waits for it"
+                                                                      : freed.load() == 1
+                                                                          ? "does not wait, cuMemFree does"
+                                                                          : "and cuMemFree do not wait");
+  parts.OpenGate();
+  frees.join();
+  if (!parts.ComesOver()) parts.Fail("the gate did not open");
   return parts.wrong();
 }
 

@@ -12,6 +12,8 @@ namespace annulus {
 
 // That a stream waits for words which the CPU stores without a call of the driver, and has done what comes before them.
 std::string CheckGates(RealDevice* device, int rounds);
+// Prints whether giving memory back waits for a stream that waits at a gate.
+std::string CheckFrees(RealDevice* device);
 // That a stream waits for an event of another one, however the driver's queues are shared.
 std::string CheckEvents(RealDevice* device, int rounds);
 // That a kernel behind a gate begins when the gate is open, and then reads what others have written since it was
