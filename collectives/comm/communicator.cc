@@ -1,7 +1,6 @@
 #include "collectives/comm/communicator.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -278,11 +277,9 @@ Requests::AwaitEnd Communicator::AwaitEnd() {
 void Communicator::ReleaseOperations() {
   if (!operations_.has_retired()) return;
   std::vector<std::shared_ptr<Operations::User>> unused;
-  try {
+  {
     std::lock_guard<std::mutex> lock(operations_mu_);
     unused = operations_.TakeUnused();
-  } catch (const std::bad_alloc&) {  // Whoever comes next tries again.
-    return;
   }
   for (const auto& user : unused) {
     if (user->reduction.release != nullptr) user->reduction.release(user->reduction.context);

@@ -1,6 +1,7 @@
 #include "collectives/reduce/operations.h"
 
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace annulus {
@@ -18,7 +19,11 @@ Operations::~Operations() {
 
 std::vector<std::shared_ptr<Operations::User>> Operations::TakeUnused() {
   std::vector<std::shared_ptr<User>> unused;
-  unused.reserve(retired_.size());
+  try {
+    unused.reserve(retired_.size());
+  } catch (const std::bad_alloc&) {  // The next look finds them.
+    return unused;
+  }
   std::erase_if(retired_, [&unused](std::shared_ptr<User>& user) {
     const bool is_unused = user->is_unused.load();
     if (is_unused) unused.push_back(std::move(user));
