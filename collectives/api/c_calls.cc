@@ -146,6 +146,13 @@ Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOp
   return OfKnown(call, arguments, options);
 }
 
+// A call of which no option is set takes the ways of those that have none. But a receive from any rank must have come
+// as a struct.
+void DropUnusedOptions(CallArguments* arguments) {
+  const bool is_used = arguments->options != nullptr && arguments->options->used();
+  if (!is_used && arguments->root != ANNULUS_ANY_PEER) arguments->options = nullptr;
+}
+
 // The struct at `index` of an array whose elements have the first one's size, which may differ from this library's.
 const annulus_call_t* At(const annulus_call_t* calls, size_t index) {
   return reinterpret_cast<const annulus_call_t*>(reinterpret_cast<const char*>(calls) + index * calls->struct_bytes);
@@ -228,7 +235,7 @@ annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
     CallArguments arguments;
     CallOptions options;
     Status status = ToArguments(call, &arguments, &options);
-    if (!options.used()) arguments.options = nullptr;
+    DropUnusedOptions(&arguments);
     if (status.ok() && options.done != nullptr)
       status = Status::Invalid("done is set, which is for annulus_submit: this call returns when it has ended");
     if (status.ok() && options.on_stream)
@@ -248,7 +255,7 @@ annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* call
     CallArguments one;
     CallOptions options;
     const Status status = ToArguments(calls, &one, &options);
-    if (!options.used()) one.options = nullptr;
+    DropUnusedOptions(&one);
     return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request)
                        : annulus::c_api::Refuse(comm, status, {&one, 1}, one, false);
   });

@@ -44,7 +44,7 @@ if [[ -z $(command -v compute-sanitizer nvidia-cuda-mps-control) && ! -e /usr/lo
   chmod +x "$folder"/tools/*
   out=$(PATH=$folder/tools:$PATH "$folder/run" sanitizer nccl-2 mps-2) || { echo "$out"; exit 1; }
   echo "$out"
-  [[ $out != *FAILED* && $out != *"not run: "* && $out == *"mps -d"* && $(grep -cE '^(ok|not run) ' <<<"$out") -eq 21 ]]
+  [[ $out != *FAILED* && $out != *"not run: "* && $out == *"mps -d"* && $(grep -cE '^(ok|not run) ' <<<"$out") -eq 22 ]]
   [[ $(grep -c '^NCCL allreduce, s.* right$' <<<"$out") -eq 6 ]]
 fi
 rm "$folder/gpu_collectives"

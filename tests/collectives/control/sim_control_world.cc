@@ -121,7 +121,8 @@ class SimControlWorld::Net : public ControlNet {
     const auto heed = [this, prove, dial] { world_->WhenAwake(rank_, [prove, dial] { dial->line->Pass(1, prove); }); };
     const auto answer = [this, dial, heed] { world_->WhenAwake(0, [dial, heed] { dial->line->Pass(0, heed); }); };
     dial->line->Pass(1, [this, dial, judge, answer] {
-      if (judge->ended_ || world_->refuses_dials_) return dial->End(Status::System("connecting to rank 0", ECONNREFUSED));
+      if (judge->ended_ || world_->refuses_dials_)
+        return dial->End(Status::System("connecting to rank 0", ECONNREFUSED));
       dial->accepted = true;
       if (judge->expects_) answer();  // Before that, the connection waits to be accepted.
     });
