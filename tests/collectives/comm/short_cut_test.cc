@@ -345,7 +345,10 @@ TEST_P(ShortCutTest, WhatIsQueuedEndsWithItsCommunicator) {
       ended.Add();
     }
     ASSERT_TRUE(ended.WaitFor(1));
-    EXPECT_EQ(Sum(comm, in, &out), ANNULUS_ABORTED);
+    annulus_status_t status = Sum(comm, in, &out);
+    // What rank 0 sent when it started its call may be all that another rank needs.
+    if (rank != 0 && status == ANNULUS_OK) status = Sum(comm, in, &out);
+    EXPECT_EQ(status, ANNULUS_ABORTED);
   });
 }
 
