@@ -38,8 +38,9 @@ void FoldAgreement::Done(Task task, const Status& status, const SharedPlace& mem
   const std::lock_guard<std::mutex> lock(mu_);
   // What comes after a failure of the driver may be that it is not asked each time.
   const bool may_pass = task == Task::kReach && (status.code() == Code::kSystem || tries_ > 0);
+  if (!status.ok() && tries_ == 0) why_ = status.message();
   if (!status.ok() && may_pass && ++tries_ < kMostTries) return;
-  if (!status.ok()) Log(LogLevel::kInfo, -1, "calls in streams go through host memory: %s", status.message().c_str());
+  if (!status.ok()) Log(LogLevel::kInfo, -1, "calls in streams go through host memory: %s", why_.c_str());
   if (task == Task::kShare) memory_ = memory;
   state_ = !status.ok() ? State::kCannot : task == Task::kShare ? State::kHasMemory : State::kReachesAll;
 }

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -76,7 +77,8 @@ class FoldAgreement {
   std::vector<SharedPlace> places_;  // Empty: not all ranks have told theirs. Does not change then.
   uint64_t driven_ = 0;              // The last candidate that was driven here.
   uint64_t first_fold_ = UINT64_MAX;
-  int tries_ = 0;  // That have failed.
+  int tries_ = 0;    // That have failed,
+  std::string why_;  // and why the first one did.
   bool is_decided_ = false;
   bool has_ended_ = false;
 };
