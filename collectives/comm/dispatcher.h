@@ -122,7 +122,7 @@ class Dispatcher {
     Patience patience;
   };
 
-  // Most messages of a group that is submitted within one lock, and most of their bytes: some 30 us.
+  // Most messages of a group that is submitted within one lock, and most bytes that it sends: some 30 us.
   static constexpr size_t kMostAtOnce = 256;
   static constexpr size_t kMostBytesAtOnce = size_t{256} * 1024;
 

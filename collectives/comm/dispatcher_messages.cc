@@ -210,7 +210,7 @@ bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, void* hand
   size_t bytes = 0;
   for (const CallArguments& each : given) {
     if (!IsGoodMessage(each)) return false;
-    bytes += each.count * TypeBytes(each.type);
+    if (each.kind == CollectiveKind::kSend) bytes += each.count * TypeBytes(each.type);
   }
   if (bytes > kMostBytesAtOnce) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());

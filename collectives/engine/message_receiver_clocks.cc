@@ -10,7 +10,7 @@ namespace annulus {
 Deadline SetNextDeadline(const MessagesConfig& config, int32_t tag, MessageList* waiting) {
   const auto asks = [tag](const QueuedMessage& each) { return each.message.tag == tag; };
   const auto next = std::ranges::find_if(*waiting, asks);
-  if (next == waiting->end() || next->begin != 0) return kNoDeadline;
+  if (next == waiting->end() || next->deadline != kNoDeadline) return kNoDeadline;
   SetDeadline(Now(), config.timeout, &*next);
   return next->deadline;
 }

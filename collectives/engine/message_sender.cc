@@ -33,23 +33,37 @@ AtOnce MessageSender::SendOrBegin(const Message& message) {
   if (message.cookie == nullptr || !context_.shared->pool.Prepare()) return AtOnce::kNo;
   const Call call = CallOf(message, number_ + 1, 0);
   const AtOnce moved = runner_.SendAtOnce(call, message.input.data, BytesOf(message));
-  if (moved == AtOnce::kNo) return moved;
+  if (moved == AtOnce::kNo) return BeginSlices(message);
   CountSent(BytesOf(message));
   if (moved == AtOnce::kDone) return moved;
+  KeepBegun(message);
+  work_.call = call;
+  return moved;
+}
+
+AtOnce MessageSender::BeginSlices(const Message& message) {
+  const size_t most = std::min(kMostBegunBytes, EagerBytes(context_.plan()));
+  if (!context_.endpoint->limits().shares_memory || BytesOf(message) > most) return AtOnce::kNo;
+  ++number_;
+  KeepBegun(message);
+  StartCurrent(SliceBytesOf(message));
+  // The first copies into slots, and the second sends what is there.
+  return EndBegun() != nullptr || EndBegun() != nullptr ? AtOnce::kDone : AtOnce::kBegun;
+}
+
+void MessageSender::KeepBegun(const Message& message) {
   context_.shared->pool.Add(message, &lists_.current);
   QueuedMessage& current = lists_.current.front();
   current.number = number_;
   current.begin = Now();
   SetNextDeadline(0);
-  work_.call = call;
   is_idle_ = false;
   has_begun_ = true;
-  return moved;
 }
 
 void* MessageSender::EndBegun() {
   bool moved = false;
-  if (!runner_.Advance(&moved).ok() || !runner_.done()) return nullptr;
+  if (!context_.endpoint->Progress(&moved).ok() || !runner_.Advance(&moved).ok() || !runner_.done()) return nullptr;
   void* const cookie = TakeSent().message.cookie;
   UpdateIdle();
   return cookie;

@@ -69,11 +69,18 @@ class MessageSender {
   Call Current() const;
 
  private:
+  // Largest message whose slices are sent over shared memory from within the call that starts it, in bytes: to copy it
+  // takes up to 25 us, as long as the largest receive at once (MessageRunner).
+  static constexpr size_t kMostBegunBytes = 256 * 1024;
   // Empty slices that are under way at most.
   static constexpr size_t kMostEmpty = 4;
 
   // SendAtOnce for a message that may end later.
   AtOnce SendOrBegin(const Message& message);
+  // The same for one that goes in slices, as a message that was posted does, over a link that shares memory.
+  AtOnce BeginSlices(const Message& message);
+  // Makes the message the current one. The pool is prepared.
+  void KeepBegun(const Message& message);
   void CountSent(size_t bytes) {
     ++number_;
     context_.config->monitor->Sent(context_.peer, bytes);

@@ -143,6 +143,30 @@ TEST(MessageWaitsSimTest, TheClockOfALargeMessageBeginsWhenTheOneBeforeItHasEnde
   }
 }
 
+// The next receive is posted while a large message comes, and the peer never sends that one.
+TEST(MessageWaitsSimTest, AReceiveThatIsPostedWhileTheOneBeforeItGoesOnHasADeadlineAfterwards) {
+  for (const int32_t tag : {0, 3}) {
+    for (const int asked : {0, kAnyPeer}) {
+      SCOPED_TRACE(testing::Message() << "tag " << tag << " asked " << asked);
+      Ranks ranks(2);
+      ranks.Send(0, 1, tag, 100000, kNever);
+      const End* const first = ranks.Receive(1, asked, tag, 100000, kNever);
+      const End* second = nullptr;
+      int looks = 0;
+      do {
+        ranks.Settle();
+        if (first->is_done) break;
+        if (++looks == 5) second = ranks.Receive(1, asked, tag, 8, kSecond);  // Some of the first has come.
+        ASSERT_TRUE(ranks.messages(1).Late(Now() + 100 * kSecond).ok()) << "the first may take its time";
+      } while (ranks.world().AdvanceToNextEvent());
+      ASSERT_TRUE(first->is_done && second != nullptr);
+      EXPECT_TRUE(ranks.messages(1).Late(Now()).ok());
+      const Status late = ranks.messages(1).Late(Now() + 100 * kSecond);
+      EXPECT_EQ(late.code(), Code::kTimeout) << "the second has no deadline";
+    }
+  }
+}
+
 // Rank 1 sends more than may be held. Its receiver says so, and what rank 2 sends still comes.
 TEST(MessageWaitsSimTest, APeerThatFillsTheRoomHoldsUpItsOwnMessagesAloneAndTheErrorSaysWhy) {
   Ranks ranks(3);

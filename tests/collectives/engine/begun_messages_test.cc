@@ -1,0 +1,141 @@
+// Messages of several slices that are sent from within the call that starts them: the link copies, so they need not be
+// driven.
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/engine/messages.h"
+#include "tests/collectives/engine/two_message_rank.h"
+#include "tests/transport/shm/shm_pair.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kSlotBytes = 64 * 1024;
+constexpr size_t kBytes = 3 * kSlotBytes - 8;  // Three slices.
+
+class BegunMessagesTest : public testing::Test {
+ protected:
+  void Connect(int slots) {
+    const KernelCopies copies[] = {KernelCopies::kOff, KernelCopies::kOff};
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = slots}, SlotStores::kPlain, copies));
+    for (const int side : {0, 1}) ranks_[side].Start(side, pair_.Take(side));
+    for (size_t i = 0; i < kBytes; ++i) out_[i] = static_cast<std::byte>(i % 251);
+    Exchange();
+  }
+  void TearDown() override {
+    for (TwoMessageRank& each : ranks_) each.links.Close();
+  }
+
+  // The first message of a pair makes its peers, and room for others.
+  void Exchange() {
+    for (const int side : {0, 1}) {
+      ranks_[side].Post(ranks_[side].MessageOf(true, &word_, &word_));
+      ranks_[side].Post(ranks_[side].MessageOf(false, &words_[side], &word_));
+    }
+    ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2 && ranks_[1].ended.size() == 2; }));
+    for (TwoMessageRank& each : ranks_) each.ended.clear();
+  }
+  bool Await(const std::function<bool()>& over) {
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (!over() && Now() < deadline) {
+      for (TwoMessageRank& each : ranks_) each.Drive();
+    }
+    return over();
+  }
+  AtOnce Begin() { return messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &out_, &out_), 0); }
+  // Drives only the rank that receives.
+  void Receive(size_t number) {
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (ranks_[1].ended.size() < number && Now() < deadline) {
+      ranks_[1].Drive();
+      if (ended_ == nullptr) ended_ = messages(0).EndBegun();
+    }
+    ASSERT_EQ(ranks_[1].ended.size(), number);
+  }
+  Messages& messages(int side) { return *ranks_[side].messages; }
+
+  ShmPair pair_;
+  TwoMessageRank ranks_[2];
+  void* ended_ = nullptr;  // The cookie of the message that EndBegun has ended.
+  std::vector<std::byte> word_ = std::vector<std::byte>(8, std::byte{3});
+  std::vector<std::byte> words_[2] = {std::vector<std::byte>(8), std::vector<std::byte>(8)};
+  std::vector<std::byte> out_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> in_ = std::vector<std::byte>(kBytes);
+};
+
+TEST_F(BegunMessagesTest, WhatFitsIntoTheLinkHasEndedAtOnce) {
+  Connect(8);
+  for (size_t round = 1; round <= 20; ++round) {
+    ASSERT_EQ(Begin(), AtOnce::kDone);
+    EXPECT_FALSE(messages(0).has_active());
+    ranks_[1].Post(ranks_[1].MessageOf(false, &in_, &in_));
+    Receive(round);
+    EXPECT_EQ(in_, out_);
+    in_.assign(kBytes, std::byte{0});
+  }
+  EXPECT_TRUE(ranks_[0].ended.empty()) << "whoever began it is not told of its end";
+}
+
+TEST_F(BegunMessagesTest, TheRestGoesWhenItsEndIsLookedFor) {
+  Connect(2);
+  for (size_t round = 1; round <= 20; ++round) {
+    ASSERT_EQ(Begin(), AtOnce::kBegun);
+    EXPECT_TRUE(messages(0).HasOnlyBegun());
+    EXPECT_EQ(messages(0).EndBegun(), nullptr) << "nobody has read any of it yet";
+    ended_ = nullptr;
+    ranks_[1].Post(ranks_[1].MessageOf(false, &in_, &in_));
+    Receive(round);
+    EXPECT_EQ(in_, out_);
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (ended_ == nullptr && Now() < deadline) ended_ = messages(0).EndBegun();
+    EXPECT_EQ(ended_, &out_);
+    EXPECT_FALSE(messages(0).busy());
+    in_.assign(kBytes, std::byte{0});
+  }
+}
+
+TEST_F(BegunMessagesTest, OneWithOthersBehindItIsDriven) {
+  Connect(2);
+  ASSERT_EQ(Begin(), AtOnce::kBegun);
+  EXPECT_EQ(messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &word_, &word_), 0), AtOnce::kNo) << "it would overtake";
+  ranks_[0].Post(ranks_[0].MessageOf(true, &word_, &word_));
+  ranks_[1].Post(ranks_[1].MessageOf(false, &in_, &in_));
+  ranks_[1].Post(ranks_[1].MessageOf(false, &words_[1], &words_[1]));
+  ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2 && ranks_[1].ended.size() == 2; }));
+  EXPECT_EQ(ranks_[0].ended, (std::vector<void*>{&out_, &word_}));
+  EXPECT_EQ(in_, out_);
+  EXPECT_EQ(words_[1], word_);
+}
+
+TEST_F(BegunMessagesTest, ALargeOneIsLeftToTheDriver) {
+  Connect(8);
+  std::vector<std::byte> large(256 * 1024 + 8);
+  EXPECT_EQ(messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &large, &large), 0), AtOnce::kNo);
+  large.resize(256 * 1024);
+  EXPECT_EQ(messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &large, &large), 0), AtOnce::kDone);
+}
+
+// Also where the link lives on for what the peer has sent.
+TEST_F(BegunMessagesTest, OneWhoseLinkEndsIsLeftToTheDriver) {
+  Connect(2);
+  ASSERT_EQ(messages(1).MoveAtOnce(ranks_[1].MessageOf(true, &word_, &word_), 0), AtOnce::kDone);
+  ASSERT_EQ(Begin(), AtOnce::kBegun);
+  ranks_[1].links.Close();
+  Status status;
+  for (const Deadline deadline = DeadlineAfter(kContractPatience); status.ok() && Now() < deadline;) {
+    ASSERT_EQ(messages(0).EndBegun(), nullptr) << "it has not been sent";
+    status = ranks_[0].Progress();
+  }
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+  EXPECT_EQ(status.peer(), 1);
+  EXPECT_EQ(messages(0).failed().sequence, 2u);
+  EXPECT_TRUE(ranks_[0].ended.empty());
+}
+
+}  // namespace
+}  // namespace annulus
