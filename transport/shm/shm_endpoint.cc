@@ -36,7 +36,8 @@ ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer
           }),
       },
       peer_memory_(copies == KernelCopies::kOff || !bell_.is_peer_own_user() ? 0 : bell_.peer_process(),
-                   peer_end()->mapping.load(std::memory_order_acquire) + ShmMapping::kNonceOffset, mapping_->nonce()),
+                   peer_end()->mapping.load(std::memory_order_acquire) + ShmMapping::kNonceOffset, mapping_->nonce(),
+                   own_end()),
       sender_(mapping_->direction(SideOf(rank, peer)), &memory_.own_regions, &memory_.own_devices),
       lender_(&sender_, stores, rank, peer),
       receiver_(
@@ -106,6 +107,7 @@ Status ShmEndpoint::PostSend(Send* send) {
   if (posted.would_block() && peer_gone_) return Lost();  // As in AcquireSlot.
   if (!posted.ok()) return posted;
   short_.is_blocked = false;  // The sender waits instead.
+  lender_.Posted(send->bytes);
   bell_.Owe(sender_.Publish(&fault_));
   return Status();
 }
@@ -144,8 +146,8 @@ bool ShmEndpoint::PopInto(std::byte* to) {
 bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {
   if (bytes < ShmSender::kLeastLent || !status_.ok() || peer_gone_) return false;
   if (!limits_.may_land_in.Has(MemoryKind::kHost)) return false;
-  lender_.LookAtPeer();
-  return !lender_.is_near() && peer_end()->reads.load(std::memory_order_acquire) != 0 && sender_.Lends(data, bytes);
+  return peer_end()->reads.load(std::memory_order_acquire) != 0 && lender_.PrefersLoan(*peer_end()) &&
+         sender_.Lends(data, bytes);
 }
 
 Status ShmEndpoint::PostRecv(Recv* recv) {

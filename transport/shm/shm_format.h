@@ -1,7 +1,7 @@
-// The format of the memory that the two ends of a link share, version 4.
+// The format of the memory that the two ends of a link share, version 5.
 //
 //   header                       written once by the creator, before the peer gets the file
-//   2 x ShmEnd                   one per end: asleep? gone, and why?
+//   2 x ShmEnd                   one per end: asleep? gone, and why? how fast does it read?
 //   2 x "consumed" counter       one per direction
 //   2 x descriptor ring          one per direction: slices, from its sender to its receiver
 //   2 x return ring              one per direction: free slots, from its receiver back to its sender
@@ -27,7 +27,7 @@ namespace annulus {
 
 // "ANNULSHM", little endian.
 constexpr uint64_t kShmMagic = 0x4d48534c554e4e41;
-constexpr uint32_t kShmVersion = 4;
+constexpr uint32_t kShmVersion = 5;
 
 // Random bits. Whoever can read them at the address at which a process says that it has mapped the file, has found that
 // process.
@@ -55,6 +55,10 @@ struct alignas(kShmLinePair) ShmEnd {
   std::atomic<uint64_t> mapping;
   // 1 while this end can copy from the memory of the peer's process (ShmPeerMemory).
   std::atomic<uint32_t> reads;
+  // How long this end takes to copy out of slots and from the memory of the peer's process (ShmPace::value). On a line
+  // of its own, which seldom changes.
+  alignas(kShmLinePair) std::atomic<uint32_t> slot_pace;
+  std::atomic<uint32_t> loan_pace;
 };
 
 struct alignas(kShmLinePair) ShmCounter {

@@ -50,13 +50,23 @@ void ShmLender::TimeReturn() {
   if (took != 0 && distance_.AddReturn(took)) NoteMove();
 }
 
+bool ShmLender::PrefersLoan(const ShmEnd& peer) {
+  if (!distance_.probes()) return true;
+  if (!distance_.is_near()) TimeReturn();
+  if (distance_.is_near()) return false;
+  return choice_.Lends(
+      {fills_.value(), peer.slot_pace.load(std::memory_order_relaxed), peer.loan_pace.load(std::memory_order_relaxed)});
+}
+
 std::byte* ShmLender::LendProbing(ShmFault* fault) {
   const bool rewrites = distance_.asks_for_rewrite();
   if (!rewrites) TimeReturn();
   std::byte* const slot = sender_->Acquire(fault);
-  if (!rewrites || slot == nullptr) return slot;
-  const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);
-  if (took != 0 && distance_.AddRewrite(took)) NoteMove();
+  if (rewrites && slot != nullptr) {
+    const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);
+    if (took != 0 && distance_.AddRewrite(took)) NoteMove();
+  }
+  if (choice_.fills_slot()) fill_begun_ = Now();
   return slot;
 }
 

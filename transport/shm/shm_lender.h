@@ -1,14 +1,17 @@
 // ShmLender: lends the sender's slots, and learns how far away the peer is: it times some of the slots, as ShmDistance
-// asks. The distance decides how slots are filled.
+// asks. The distance decides how slots are filled. It also decides what is lent in place of a slot: nothing to a near
+// peer, and to a far one what is faster so (ShmLoanChoice).
 //
 // Threads: as the endpoint; streams() may be called from any thread.
 #pragma once
 
 #include <cstddef>
 
+#include "base/clock.h"
 #include "base/rate_limit.h"
 #include "transport/shm/shm_distance.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_loan_choice.h"
 #include "transport/shm/shm_sender.h"
 #include "transport/transport.h"
 
@@ -21,15 +24,18 @@ class ShmLender {
 
   // Like ShmSender::Acquire, but times some slots.
   std::byte* Lend(ShmFault* fault) { return distance_.probes() ? LendProbing(fault) : sender_->Acquire(fault); }
+  // The next slice has been posted, with so many bytes.
+  void Posted(size_t bytes) {
+    if (fill_begun_ != 0 && bytes >= ShmPace::kLeastTimed) fills_.Add(bytes, Now() - fill_begun_);
+    fill_begun_ = 0;
+    choice_.Sent();
+  }
 
   // Whether slots are best written past the caches.
   bool streams() const { return distance_.streams(); }
-  // As ShmDistance.
-  bool is_near() const { return distance_.is_near(); }
-  // Before a slice is lent, whose slot is not timed: looks whether the peer is near now. If it was, slots are timed.
-  void LookAtPeer() {
-    if (distance_.probes() && !distance_.is_near()) TimeReturn();
-  }
+  // Whether the next slice is better lent than sent through a slot, of which `peer` says how long it takes. First looks
+  // whether the peer is near now: slots that go along with loans are not timed.
+  bool PrefersLoan(const ShmEnd& peer);
   // Copies `data` into a lent slot, with the stores that are best at present.
   void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;
 
@@ -42,6 +48,9 @@ class ShmLender {
   const int rank_;
   const int peer_;
   ShmDistance distance_;
+  ShmLoanChoice choice_;
+  ShmPace fills_;
+  Nanoseconds fill_begun_ = 0;  // 0: nothing is timed.
   RateLimit move_notes_;
 };
 

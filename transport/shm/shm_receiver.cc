@@ -84,6 +84,7 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
     slice->data = descriptor.payload;
   } else if (word < shared_.num_slots) {
     slice->data = shared_.slots + word * shared_.slot_stride;
+    if (memory_ != nullptr) memory_->BeginSlot(slice->bytes);
   }
   return true;
 }
@@ -91,6 +92,7 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
 void ShmReceiver::PopShort(bool* told) {
   Consume(told);
   if (peeked_.word == kShmInline) return;
+  if (memory_ != nullptr) memory_->EndSlot(peeked_.bytes);
   ReturnSlot(peeked_.word);
   *told = true;
 }
@@ -298,6 +300,7 @@ void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slo
     slots_.held[slot] = true;
     recv->cookie = slot;
     recv->data = shared_.slots + slot * shared_.slot_stride;
+    if (memory_ != nullptr) memory_->BeginSlot(recv->bytes);
     return;
   }
   // One is always free: there are as many cells as receives that can be posted or held.
@@ -338,6 +341,8 @@ bool ShmReceiver::Release(Recv* recv) {
   if ((recv->cookie & kInPlace) != 0) {
     const uint64_t region = slots_.regions_held[index];
     (region & kShmOnDevice) != 0 ? devices_.all->Release(region) : regions_->Release(region, recv->data);
+  } else if (memory_ != nullptr) {
+    memory_->EndSlot(recv->bytes);
   }
   ReturnSlot(index);
   return true;

@@ -1,0 +1,75 @@
+// What is faster, a loan or a slot, decides; both stay known.
+#include "transport/shm/shm_loan_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kBytes = 64 * 1024;
+
+TEST(ShmPaceTest, IsTheMedianOfTheLatestCopies) {
+  ShmPace pace;
+  for (const Nanoseconds took : {100, 90, 5000, 110}) pace.Add(kBytes, took);
+  EXPECT_EQ(pace.value(), 0u) << "too few to tell";
+  pace.Add(kBytes, 120);
+  EXPECT_EQ(pace.value(), 110u);
+  for (int i = 0; i < 3; ++i) pace.Add(kBytes / 2, 100);
+  EXPECT_EQ(pace.value(), 200u) << "for 64 KiB";
+}
+
+TEST(ShmPaceTest, IsKnownHoweverShortOrLongCopiesTake) {
+  ShmPace pace;
+  for (size_t i = 0; i < ShmPace::kSamples; ++i) pace.Add(kBytes, 0);
+  EXPECT_EQ(pace.value(), 1u);
+  for (size_t i = 0; i < ShmPace::kSamples; ++i) pace.Add(ShmPace::kLeastTimed, 3600 * kSecond);
+  EXPECT_EQ(pace.value(), UINT32_MAX);
+}
+
+// Number of loans among so many slices.
+int CountLoans(ShmLoanChoice* choice, int slices, const ShmLoanChoice::Paces& paces) {
+  int loans = 0;
+  for (int i = 0; i < slices; ++i) {
+    loans += choice->Lends(paces) ? 1 : 0;
+    choice->Sent();
+  }
+  return loans;
+}
+
+TEST(ShmLoanChoiceTest, UntilAllPacesAreKnownTheyTakeTurns) {
+  for (const ShmLoanChoice::Paces& paces :
+       {ShmLoanChoice::Paces{}, {.fill = 1, .read = 1}, {.fill = 1, .loan = 1}, {.read = 1, .loan = 1}}) {
+    ShmLoanChoice choice;
+    EXPECT_EQ(CountLoans(&choice, 16, paces), 16);
+    EXPECT_EQ(CountLoans(&choice, 16, paces), 0);
+    EXPECT_EQ(CountLoans(&choice, 320, paces), 160);
+  }
+}
+
+TEST(ShmLoanChoiceTest, TheFasterWayIsTakenAndTheOtherNowAndThen) {
+  ShmLoanChoice choice;
+  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 100, .read = 100, .loan = 300}), 160);
+  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 400, .read = 400, .loan = 300}), 10080);
+  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 190, .read = 180, .loan = 300}), 160) << "the copies go side by side";
+  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = UINT32_MAX, .read = UINT32_MAX, .loan = UINT32_MAX}), 10080);
+}
+
+TEST(ShmLoanChoiceTest, TheAnswerStaysUntilTheSliceIsSent) {
+  ShmLoanChoice choice;
+  EXPECT_FALSE(choice.fills_slot());
+  for (uint32_t slice = 0; slice < 32; ++slice) {
+    const bool lends = choice.Lends({});
+    EXPECT_EQ(choice.fills_slot(), !lends);
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(choice.Lends({.fill = 1, .read = 1, .loan = 1}), lends);
+    choice.Sent();
+    EXPECT_FALSE(choice.fills_slot());
+  }
+}
+
+}  // namespace
+}  // namespace annulus
