@@ -1,6 +1,7 @@
 #include "collectives/engine/message_sender.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -47,8 +48,12 @@ AtOnce MessageSender::BeginSlices(const Message& message) {
   ++number_;
   KeepBegun(message);
   StartCurrent(SliceBytesOf(message));
-  // The first copies into slots, and the second sends what is there.
-  return EndBegun() != nullptr || EndBegun() != nullptr ? AtOnce::kDone : AtOnce::kBegun;
+  try {
+    // The first copies into slots, and the second sends what is there.
+    if (EndBegun() != nullptr || EndBegun() != nullptr) return AtOnce::kDone;
+  } catch (const std::bad_alloc&) {  // The link had news that need memory. It is asked again.
+  }
+  return AtOnce::kBegun;
 }
 
 void MessageSender::KeepBegun(const Message& message) {

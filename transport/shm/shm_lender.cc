@@ -66,7 +66,7 @@ std::byte* ShmLender::LendProbing(ShmFault* fault) {
     const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);
     if (took != 0 && distance_.AddRewrite(took)) NoteMove();
   }
-  if (choice_.fills_slot()) fill_begun_ = Now();
+  if (choice_.fills_warm_slot()) fill_begun_ = Now();
   return slot;
 }
 

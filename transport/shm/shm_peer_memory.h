@@ -50,7 +50,7 @@ class ShmPeerMemory {
   void BeginSlot(size_t bytes) {
     if (bytes < ShmPace::kLeastTimed || !works_) return;
     const uint32_t row = slots_in_row_++;
-    if (row < ShmPace::kSamples || row % kSlotsPerLook == 0) slot_begun_ = Now();
+    if (row >= ShmPace::kColdSlots && (row < 2 * ShmPace::kColdSlots || row % kSlotsPerLook == 0)) slot_begun_ = Now();
   }
   void EndSlot(size_t bytes) {
     if (slot_begun_ != 0) EndTimedSlot(bytes);

@@ -53,21 +53,23 @@ TEST(ShmLoanChoiceTest, UntilAllPacesAreKnownTheyTakeTurns) {
 
 TEST(ShmLoanChoiceTest, TheFasterWayIsTakenAndTheOtherNowAndThen) {
   ShmLoanChoice choice;
-  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 100, .read = 100, .loan = 300}), 160);
+  EXPECT_EQ(CountLoans(&choice, 64 + 128 + 256 + 512, {.fill = 100, .read = 100, .loan = 300}), 64) << "four times";
+  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 100, .read = 100, .loan = 300}), 160) << "ten times";
   EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 400, .read = 400, .loan = 300}), 10080);
   EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 190, .read = 180, .loan = 300}), 160) << "the copies go side by side";
   EXPECT_EQ(CountLoans(&choice, 10240, {.fill = UINT32_MAX, .read = UINT32_MAX, .loan = UINT32_MAX}), 10080);
 }
 
-TEST(ShmLoanChoiceTest, TheAnswerStaysUntilTheSliceIsSent) {
+TEST(ShmLoanChoiceTest, TheAnswerStaysUntilTheSliceIsSentAndSlotsBecomeWarm) {
   ShmLoanChoice choice;
-  EXPECT_FALSE(choice.fills_slot());
-  for (uint32_t slice = 0; slice < 32; ++slice) {
+  uint32_t slots = 0;
+  for (uint32_t slice = 0; slice < 100; ++slice) {
     const bool lends = choice.Lends({});
-    EXPECT_EQ(choice.fills_slot(), !lends);
+    slots = lends ? 0 : slots + 1;
+    EXPECT_EQ(choice.fills_warm_slot(), slots > ShmPace::kColdSlots);
     for (int i = 0; i < 10; ++i) EXPECT_EQ(choice.Lends({.fill = 1, .read = 1, .loan = 1}), lends);
     choice.Sent();
-    EXPECT_FALSE(choice.fills_slot());
+    EXPECT_FALSE(choice.fills_warm_slot());
   }
 }
 

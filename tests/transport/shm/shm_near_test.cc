@@ -16,7 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr uint32_t kBytes = 32 * 1024;
-constexpr int kExchanges = 300;
+constexpr int kExchanges = 1000;
 
 class ShmNearTest : public ::testing::Test {
  protected:
