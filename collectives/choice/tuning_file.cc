@@ -152,7 +152,7 @@ Status WriteTuningFile(const std::string& path, const TuningSubject& subject, co
   File file(mkostemp(draft.data(), O_CLOEXEC));
   if (file.get() < 0) return Status::System("cannot write " + FileText(path), errno);
   const bool good = WriteAll(file.get(), content.dump(1) + "\n") && fchmod(file.get(), kReadableByAll) == 0 &&
-                    file.Close() && std::rename(draft.c_str(), path.c_str()) == 0;
+                    fsync(file.get()) == 0 && file.Close() && std::rename(draft.c_str(), path.c_str()) == 0;
   if (good) return Status();
   const int cause = errno;
   unlink(draft.c_str());

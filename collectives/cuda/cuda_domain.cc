@@ -182,6 +182,7 @@ std::shared_ptr<FoldMemory> CudaDomain::FindFoldMemory(uint64_t begin) {
 
 // Whole pages, which no other slots share: a page is pinned once.
 std::byte* CudaDomain::AllocateSlots(size_t bytes) {
+  bytes = std::max<size_t>(bytes, 1);  // Some runners have no slots where short paths are off.
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   slots_.Add(static_cast<std::byte*>(memory), bytes);
@@ -189,6 +190,7 @@ std::byte* CudaDomain::AllocateSlots(size_t bytes) {
 }
 
 void CudaDomain::FreeSlots(std::byte* slots, size_t bytes) {
+  bytes = std::max<size_t>(bytes, 1);
   slots_.Remove(slots, bytes);
   munmap(slots, bytes);
 }

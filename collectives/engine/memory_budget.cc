@@ -10,7 +10,8 @@
 namespace annulus {
 namespace {
 
-// Bytes per link beyond those of its transport: its share of the communicator and of calls and messages in progress.
+// Bytes per link beyond those of its transport: its share of the communicator and of calls and messages in progress. A
+// lone rank has that of one link.
 constexpr size_t kLinkBytes = 16 * 1024;
 constexpr size_t kMostLevelPeers = 4;  // On a grid of hosts, two on each level.
 
@@ -74,7 +75,7 @@ size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks&
     runners = std::max(runners, RunnersBytes(job));
   }
   const size_t held = nranks > 1 && HasMesh(nranks, settings) ? HeldBytes(nranks, settings) : 0;
-  return sizeof(Engine) + runners + held + links * (worst.bytes + kLinkBytes);
+  return sizeof(Engine) + runners + held + links * (worst.bytes + kLinkBytes) + (links == 0 ? kLinkBytes : 0);
 }
 
 Status FitMemory(int nranks, size_t budget, const PossibleLinks& possible, PlanSettings* settings) {

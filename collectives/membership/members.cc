@@ -58,8 +58,8 @@ const TransportInfo* CommonTransport(TransportList transports, std::span<const M
   return last;
 }
 
-// Whether messages of some pair of ranks cost system calls. It is enough to look at the links to rank 0: if none of
-// them does, all ranks are on its host.
+// Whether messages of some pair of ranks cost system calls. Only the links to rank 0 are looked at: if none of them
+// does, none does, but where rank 0's cards are in more networks than those of the others.
 bool HasSystemCalls(TransportList transports, std::span<const Member> members) {
   for (size_t r = 1; r < members.size(); ++r) {
     int chosen = 0;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <new>
 #include <set>
 
 #include "base/clock.h"
@@ -37,6 +38,8 @@ class Registry {
 
   void Add(TraceFile* file) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (getpid() != process_) files_.clear();  // A forked child has only copies of its parent's.
+    process_ = getpid();
     files_.insert(file);
   }
   void Remove(TraceFile* file) {
@@ -46,13 +49,13 @@ class Registry {
 
  private:
   void WriteAll() {
-    if (getpid() != process_) return;  // A forked child has only a copy of the traces.
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (getpid() != process_) return;
     for (TraceFile* file : files_) static_cast<void>(file->Write());
   }
 
-  const pid_t process_;
   std::mutex mutex_;
+  pid_t process_;
   std::map<std::string, int> uses_;
   std::set<TraceFile*> files_;
 };
@@ -94,10 +97,22 @@ Status TraceFile::Create(const std::string& pattern, const TraceOwner& owner, st
 TraceFile::~TraceFile() {
   Registry::Get().Remove(this);
   const Status written = Write();
-  if (!written.ok()) Log(LogLevel::kWarn, owner_.process_rank, "%s", written.message().c_str());
+  if (written.code() == Code::kOutOfMemory) {
+    Log(LogLevel::kWarn, owner_.process_rank, "no memory was left to write the trace (ANNULUS_TRACE)");
+  } else if (!written.ok()) {
+    Log(LogLevel::kWarn, owner_.process_rank, "%s", written.message().c_str());
+  }
 }
 
 Status TraceFile::Write(size_t most_events) {
+  try {
+    return WriteNewest(most_events);
+  } catch (const std::bad_alloc&) {  // Nothing that a trace needs may end a program.
+    return Status(Code::kOutOfMemory);
+  }
+}
+
+Status TraceFile::WriteNewest(size_t most_events) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
   const FileLimitGuard guard;
   const std::string part = path_ + ".part";

@@ -33,10 +33,12 @@ class TraceFile {
   // first.
   static constexpr size_t kFailureEvents = 8192;
 
-  // Writes the newest events as of now.
+  // Writes the newest events as of now. Errors: kSystem; kOutOfMemory, without words.
   Status Write(size_t most_events = Trace::kEvents);
 
  private:
+  Status WriteNewest(size_t most_events);
+
   TraceFile(std::string path, const TraceOwner& owner) : path_(std::move(path)), owner_(owner) {}
 
   const std::string path_;

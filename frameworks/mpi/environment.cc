@@ -49,8 +49,10 @@ int Form(const char* function, Handle comm, Handle* newcomm, int colour, int key
       throw;
     }
   });
-  if (code != kSUCCESS) *newcomm = Job::Own().Add(std::make_shared<Communicator>(std::move(failure)));
-  return Tell(code);
+  if (code == kSUCCESS) return Tell(code);
+  const int kept =
+      Guarded(function, [&] { *newcomm = Job::Own().Add(std::make_shared<Communicator>(std::move(failure))); });
+  return Tell(kept == kSUCCESS ? code : kept);
 }
 
 double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }

@@ -61,9 +61,14 @@ constexpr struct {
 #undef NUMBERS
 #undef MISSING
 
-int Fail(const char* function, int error_class, const std::string& text) {
+int Fail(const char* function, int error_class, const char* text) noexcept {
   latest.code = error_class;
-  latest.text = std::string(function) + ": " + text;
+  latest.text.clear();
+  try {
+    latest.text.append(function).append(": ").append(text);
+  } catch (const std::bad_alloc&) {
+    latest.code = kSUCCESS;
+  }
   return error_class;
 }
 

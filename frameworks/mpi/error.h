@@ -27,8 +27,9 @@ class Error : public std::exception {
   const std::string text_;
 };
 
-// Keeps `text` as this thread's latest failure and returns the code, which is the class.
-int Fail(const char* function, int error_class, const std::string& text);
+// Keeps `text` as this thread's latest failure and returns the code, which is the class. Where there is no memory for
+// the text, the code's name stands for it.
+int Fail(const char* function, int error_class, const char* text) noexcept;
 
 // Runs `body` of an MPI function; nothing is thrown beyond it.
 template <typename Body>

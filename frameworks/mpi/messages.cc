@@ -91,7 +91,12 @@ Handle Start(std::shared_ptr<Communicator> communicator, annulus_kind_t kind, vo
     communicator->Check(annulus_submit(use.get(), &call, 1, &made.request));
   }
   made.communicator = std::move(communicator);
-  return Job::Own().Add(made);
+  try {
+    return Job::Own().Add(made);
+  } catch (const std::bad_alloc&) {
+    annulus_request_free(made.request);  // Waits for it: the library uses the buffer.
+    throw;
+  }
 }
 
 // Waits, or looks once. Returns whether it is done; then the request is gone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -110,6 +111,7 @@ std::shared_ptr<Work> Handle::Start(const std::vector<const Call*>& described) {
     }
   }
   Reap();
+  std::list<std::shared_ptr<Work>> place{work};  // Nothing after the submission may need memory.
   {
     py::gil_scoped_release release;
     const std::shared_lock<std::shared_mutex> using_it = Use();
@@ -122,7 +124,7 @@ std::shared_ptr<Work> Handle::Start(const std::vector<const Call*>& described) {
     static_cast<void>(callback.release());  // It may have run already.
     if (is_captured) return nullptr;
   }
-  works_.push_back(work);
+  works_.splice(works_.end(), place);
   return work;
 }
 
@@ -135,8 +137,9 @@ void Handle::Run(const Call& described) {
   if (closed()) throw Failure::Closed();
   const auto work = std::make_shared<Work>();
   const annulus_call_t call = Complete(described, work.get());
+  std::list<std::shared_ptr<Work>> place{work};  // As in Start.
   annulus_request_t* const request = Begin({&call, 1});
-  if (request != nullptr) GoOn(work, request);
+  if (request != nullptr) GoOn(&place, request);
 }
 
 annulus_request_t* Handle::Begin(std::span<const annulus_call_t> calls) {
@@ -156,14 +159,16 @@ annulus_request_t* Handle::Begin(std::span<const annulus_call_t> calls) {
   return nullptr;
 }
 
-void Handle::GoOn(const std::shared_ptr<Work>& work, annulus_request_t* request) {
+void Handle::GoOn(std::list<std::shared_ptr<Work>>* place, annulus_request_t* request) {
+  const std::shared_ptr<Work> work = place->front();
   work->request = request;
-  works_.push_back(work);
+  works_.splice(works_.end(), *place);
   Wait(work, -1);
 }
 
 void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {
   CheckNotInReduction();
+  if (closed()) throw Failure::Closed();  // Before the lock, which a forked child may have got from a closing thread.
   py::gil_scoped_release release;
   const std::shared_lock<std::shared_mutex> using_it = Use();
   if (!using_it || closed()) throw Failure::Closed();
@@ -301,6 +306,7 @@ void Handle::FinishAll() {
 
 void Handle::Abort(const std::string& reason) {
   CheckNotInReduction();
+  if (closed()) return;  // As in Do.
   py::gil_scoped_release release;
   const std::shared_lock<std::shared_mutex> using_it = Use();
   if (using_it && !closed()) annulus_comm_abort(comm_, reason.c_str());

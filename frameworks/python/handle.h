@@ -136,7 +136,7 @@ class Handle {
   // its request. Throws the call's Failure.
   annulus_request_t* Begin(std::span<const annulus_call_t> calls);
   // The rest of the wait, for `work` that has the arrays.
-  void GoOn(const std::shared_ptr<Work>& work, annulus_request_t* request);
+  void GoOn(std::list<std::shared_ptr<Work>>* place, annulus_request_t* request);
   // Waits for *plain, which is no Work, and frees its request if it has ended well. Returns ANNULUS_ABORTED where the
   // communicator is closed.
   annulus_status_t TryPlain(PlainWork* plain, int64_t timeout_ms);

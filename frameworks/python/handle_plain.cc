@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <new>
 #include <shared_mutex>
@@ -44,15 +45,17 @@ bool Handle::RunPlain(const CallOptions& options, std::span<const PlainCall> pla
   annulus_request_t* const request = Begin(std::span(calls).first(plain.size()));
   if (request == nullptr) return true;
   std::shared_ptr<Work> work;
+  std::list<std::shared_ptr<Work>> place;
   try {
     work = std::make_shared<Work>();
     work->arrays.reserve(kMostArrays * plain.size());
+    place.push_back(work);
   } catch (const std::bad_alloc&) {
     Forget(request);  // Waits for it: the library uses the arrays.
     throw;
   }
   for (PlainArrays& each : arrays) each.MoveTo(&work->arrays);
-  GoOn(work, request);
+  GoOn(&place, request);
   return true;
 }
 
@@ -86,6 +89,7 @@ bool Handle::StartPlainGroup(const CallOptions& options, const std::vector<Plain
     arrays.MoveTo(&work->arrays);
   }
   Reap();
+  std::list<std::shared_ptr<Work>> place{work};  // Nothing after the submission may need memory.
   {
     const WithoutGil without_gil;
     const std::shared_lock<std::shared_mutex> using_it = Use();
@@ -93,7 +97,7 @@ bool Handle::StartPlainGroup(const CallOptions& options, const std::vector<Plain
     const annulus_status_t status = annulus_submit(comm_, calls.data(), calls.size(), &work->request);
     if (status != ANNULUS_OK) throw Failure::OfThread(status);
   }
-  works_.push_back(work);
+  works_.splice(works_.end(), place);
   plain->work = work;
   return true;
 }

@@ -36,8 +36,9 @@ int32_t Reduction::Run(const void* left, const void* right, void* out, size_t co
 
 void Reduction::Release(void* self) {
   py::gil_scoped_acquire gil;
+  // The function, or the traceback of its error, may hold the last reference to the communicator.
+  const Scope scope((*static_cast<Shared*>(self))->owner_);
   const std::unique_ptr<Shared> shared(static_cast<Shared*>(self));
-  const Scope scope((*shared)->owner_);  // The function may hold the last reference to the communicator.
   (*shared)->combine_ = py::none();
 }
 

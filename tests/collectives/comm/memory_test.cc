@@ -171,6 +171,22 @@ TEST(MemoryBudgetTest, RequestsBeyondTheBudgetAreRefusedAndFreedOnesMakeRoom) {
   });
 }
 
+TEST(MemoryBudgetTest, TheLeastThatALoneRankIsToldIsEnough) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  ClusterConfig config;
+  config.nranks = 1;
+  config.memory_bytes = static_cast<int64_t>(MostMemory(1, least));
+  Cluster(config).Run([&config](annulus_comm_t* comm, int) {
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(annulus_barrier_async(comm, &request), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    EXPECT_LE(Memory(comm).total, static_cast<uint64_t>(config.memory_bytes));
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+  });
+}
+
 TEST(MemoryBudgetTest, AGroupsPartsAreCountedBeforeTheyAreMade) {
   PlanSettings least;
   least.slots = 4;

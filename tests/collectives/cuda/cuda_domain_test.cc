@@ -189,6 +189,14 @@ TEST_F(CudaDomainTest, ADeviceAndItsSlotsAreTakenWithTheFirstDeviceBuffer) {
   EXPECT_EQ(Get<float>(device->Read().data(), 0), 5);
 }
 
+// Where ANNULUS_SMALL_BYTES is 0, some runners have no use for them.
+TEST_F(CudaDomainTest, NoSlotsAtAllAreAPlaceToo) {
+  Start({.seed = 8});
+  std::byte* const none = domain_->AllocateSlots(0);
+  ASSERT_NE(none, nullptr);
+  domain_->FreeSlots(none, 0);
+}
+
 TEST_F(CudaDomainTest, SlotsOfASharedSegmentArePinnedWhereTheyAre) {
   Start({.seed = 8});
   alignas(4096) static std::array<std::byte, 3 * 4096> segment;
