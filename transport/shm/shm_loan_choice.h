@@ -21,8 +21,8 @@ class ShmPace {
   // Smallest copy that says something about large ones, in bytes.
   static constexpr size_t kLeastTimed = 16 * 1024;
   static constexpr size_t kSamples = 5;
-  // Slices through slots that are not timed after a loan: a link has so many slots, which are out of the caches then, or
-  // were never written before.
+  // Slices through slots that are not timed after a loan: a link has so many slots, which are out of the caches then,
+  // or were never written before.
   static constexpr uint32_t kColdSlots = 8;
 
   void Add(size_t bytes, Nanoseconds took) {
