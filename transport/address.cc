@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <asio/ip/address.hpp>
 #include <asio/ip/tcp.hpp>
 #include <chrono>
@@ -144,6 +145,14 @@ Status Resolve(const std::string& address, Deadline deadline, std::vector<Stream
     return {Code::kSystem, "the host \"" + host + "\" cannot be looked up: " + lookup->error};
   *endpoints = std::move(lookup->endpoints);
   return Status();
+}
+
+bool IsOwnName(const std::string& address, const std::vector<StreamEndpoint>& endpoints) {
+  StreamEndpoint numeric;
+  if (endpoints.empty() || !std::ranges::all_of(endpoints, IsLoopback) || ParseEndpoint(address, &numeric).ok())
+    return false;
+  const auto has = [&address](const char* word) { return address.find(word) != std::string::npos; };
+  return !has("localhost") && !has("loopback");
 }
 
 }  // namespace annulus

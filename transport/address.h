@@ -48,4 +48,9 @@ Status ParseEndpoint(const std::string& text, StreamEndpoint* endpoint);
 // Errors: kInvalidArgument, kTimeout, kSystem (the name is unknown).
 Status Resolve(const std::string& address, Deadline deadline, std::vector<StreamEndpoint>* endpoints);
 
+// Whether "host:port", which has been resolved to `endpoints`, has the name that only this host itself takes for a
+// loopback address, as /etc/hosts of many distributions has it: others know it by another one. False for names of the
+// loopback, such as localhost, and for numeric addresses.
+bool IsOwnName(const std::string& address, const std::vector<StreamEndpoint>& endpoints);
+
 }  // namespace annulus

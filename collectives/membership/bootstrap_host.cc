@@ -114,10 +114,12 @@ bool RendezvousHost::UseReserved(const std::vector<StreamEndpoint>& endpoints) {
 }
 
 // Listens on the rendezvous's own address, so that nothing else is exposed. Listens on all addresses if that one does
-// not belong to this host but, for example, to a forwarder.
+// not belong to this host but, for example, to a forwarder; and where others know its name by another address.
 Status RendezvousHost::TryListen(const std::vector<StreamEndpoint>& endpoints) {
   Status status;
+  const bool is_own_name = IsOwnName(config_.rendezvous, endpoints);
   for (const StreamEndpoint& endpoint : endpoints) {
+    if (is_own_name) break;
     status = Listen(reactor_, endpoint, nullptr, &listener_);
     if (status.ok()) return status;
     if (status.os_errno() != EADDRNOTAVAIL && status.os_errno() != EAFNOSUPPORT) return status;
@@ -129,7 +131,7 @@ Status RendezvousHost::TryListen(const std::vector<StreamEndpoint>& endpoints) {
     StreamEndpoint endpoint;
     ANNULUS_RETURN_IF_ERROR(MakeEndpoint(all, port, &endpoint));
     status = Listen(reactor_, endpoint, nullptr, &listener_);
-    listens_everywhere_ = status.ok();
+    listens_everywhere_ = status.ok() && !is_own_name;
     if (status.ok() || status.os_errno() == EADDRINUSE) return status;
   }
   return status;

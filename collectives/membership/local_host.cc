@@ -52,6 +52,7 @@ std::string AddressOfInterface(const std::string& name) {
 Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::string* host) {
   std::vector<StreamEndpoint> endpoints;
   ANNULUS_RETURN_IF_ERROR(Resolve(rendezvous, deadline, &endpoints));
+  if (IsOwnName(rendezvous, endpoints)) return FindOwnHost("", host);
   int error = 0;
   for (const StreamEndpoint& endpoint : endpoints) {
     // Connecting a datagram socket picks the route and sends nothing.

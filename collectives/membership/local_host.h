@@ -10,7 +10,8 @@
 
 namespace annulus {
 
-// Output: a numeric IPv4 or IPv6 address. Sends nothing; blocks only to resolve a name, up to `deadline`.
+// Output: a numeric IPv4 or IPv6 address; FindOwnHost's where the rendezvous has this host's own name (IsOwnName). Sends
+// nothing; blocks only to resolve a name, up to `deadline`.
 // Errors: those of Resolve; kSystem when no route leads there.
 Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::string* host);
 

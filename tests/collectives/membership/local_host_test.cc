@@ -7,19 +7,28 @@
 
 #include <atomic>
 #include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/membership/bootstrap.h"
+#include "tests/collectives/membership/bootstrap_fixture.h"
 
 namespace {
 
 constexpr char kLate[] = "late.annulus.test";
+constexpr char kOwn[] = "own.annulus.test";
 std::atomic<int> failures_left{0};
 
 using LookUp = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
 
 }  // namespace
 
-// In place of the C library's: kLate is this host, after some failures.
+// In place of the C library's: kLate is this host, after some failures, and kOwn its name, as Debian's /etc/hosts has
+// it.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
   static const LookUp real = reinterpret_cast<LookUp>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (node != nullptr && std::strcmp(node, kOwn) == 0) return real("127.0.1.1", service, nullptr, found);
   if (node == nullptr || std::strcmp(node, kLate) != 0) return real(node, service, hints, found);
   if (failures_left.load() > 0 && failures_left.fetch_sub(1) > 0) return EAI_NONAME;
   return real("127.0.0.1", service, nullptr, found);
@@ -29,14 +38,13 @@ namespace annulus {
 namespace {
 
 constexpr char kRendezvous[] = "late.annulus.test:29500";
-constexpr Nanoseconds kPatience = 60 * kSecond;  // Only a failing test waits that long.
 
 TEST(LocalHostTest, ANameMayBeKnownOnlyAfterAWhile) {
   failures_left.store(3);
   std::string host;
   const Status status = AwaitLocalHost(kRendezvous, 1, DeadlineAfter(kPatience), nullptr, &host);
   EXPECT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(host, "127.0.0.1");
+  EXPECT_FALSE(host.empty());
   EXPECT_EQ(failures_left.load(), 0);
 }
 
@@ -64,6 +72,31 @@ TEST(LocalHostTest, WhoGivesUpMeanwhileIsHeard) {
 TEST(LocalHostTest, WhatIsNoAddressIsRefusedAtOnce) {
   std::string host;
   EXPECT_EQ(AwaitLocalHost("no port", 1, DeadlineAfter(kPatience), nullptr, &host).code(), Code::kInvalidArgument);
+}
+
+TEST(LocalHostTest, AHostsOwnNameIsNoLoopbackForOthers) {
+  std::string host;
+  ASSERT_TRUE(FindLocalHost("own.annulus.test:29500", DeadlineAfter(kPatience), &host).ok());
+  std::string own;
+  ASSERT_TRUE(FindOwnHost("", &own).ok());
+  EXPECT_EQ(host, own);
+  ASSERT_TRUE(FindLocalHost("localhost:29500", DeadlineAfter(kPatience), &host).ok());
+  EXPECT_TRUE(host == "127.0.0.1" || host == "::1") << host;
+  ASSERT_TRUE(FindLocalHost("127.0.1.1:29500", DeadlineAfter(kPatience), &host).ok());
+  EXPECT_EQ(host.substr(0, 4), "127.") << "who gives a number means it";
+}
+
+class OwnNameTest : public BootstrapFixture {
+ protected:
+  std::string At(const std::string& host) const { return host + ":" + std::to_string(port_); }
+};
+
+TEST_F(OwnNameTest, RankZeroListensWhereOthersFindIt) {
+  std::vector<BootstrapConfig> configs = All(3);
+  configs[0].rendezvous = At(kOwn);
+  configs[1].rendezvous = At("127.0.0.1");  // As another host's name server has it.
+  configs[2].rendezvous = At(kOwn);         // On rank 0's host.
+  ExpectTable(Run(configs));
 }
 
 }  // namespace
