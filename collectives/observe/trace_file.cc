@@ -1,6 +1,7 @@
 #include "collectives/observe/trace_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <map>
 #include <new>
 #include <set>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/file_limit.h"
@@ -17,7 +19,31 @@
 namespace annulus {
 namespace {
 
-// Traces of this process that have not ended, and the names in use.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Whether another process has a trace in that file: it keeps it locked to its end.
+bool IsInUseElsewhere(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  return file.get() >= 0 && flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+// Traces of this process that have not ended, the names in use, and the files with those names.
 class Registry {
  public:
   Registry() : process_(getpid()) {
@@ -30,10 +56,16 @@ class Registry {
     return registry;
   }
 
-  // Number of files with that name, including this one.
-  int CountUse(const std::string& path) {
+  // Number of files with that name, including this one. A name that another process uses gets this one's number first.
+  int CountUse(std::string* path) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return ++uses_[path];
+    if (!uses_.contains(*path) && IsInUseElsewhere(*path)) *path += ".p" + std::to_string(getpid());
+    return ++uses_[*path];
+  }
+  // Keeps the file, which is locked, open in place of what was there before.
+  void Keep(const std::string& path, Descriptor file) {
+    const std::lock_guard<std::mutex> lock(written_mutex_);
+    written_[path] = std::move(file);
   }
 
   void Add(TraceFile* file) {
@@ -57,6 +89,8 @@ class Registry {
   std::mutex mutex_;
   pid_t process_;
   std::map<std::string, int> uses_;
+  std::mutex written_mutex_;  // The last to be locked: traces are written under the other one.
+  std::map<std::string, Descriptor> written_;
   std::set<TraceFile*> files_;
 };
 
@@ -85,7 +119,11 @@ std::string TracePath(const std::string& pattern, int rank) {
 Status TraceFile::Create(const std::string& pattern, const TraceOwner& owner, std::unique_ptr<TraceFile>* file) {
   std::string path = TracePath(pattern, owner.process_rank);
   TraceOwner numbered = owner;
-  numbered.communicator = Registry::Get().CountUse(path);
+  const std::string wanted = path;
+  numbered.communicator = Registry::Get().CountUse(&path);
+  if (path != wanted)
+    Log(LogLevel::kInfo, owner.process_rank, "the trace goes to %s: another process has %s", path.c_str(),
+        wanted.c_str());
   if (numbered.communicator > 1) path += "." + std::to_string(numbered.communicator);
   std::unique_ptr<TraceFile> made(new TraceFile(std::move(path), numbered));
   Status written = made->Write();  // Reveals a wrong name now, not at the end of the job.
@@ -127,12 +165,17 @@ Status TraceFile::WriteNewest(size_t most_events) {
     close(fd);
     return failed(cause);
   }
+  Descriptor locked(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  flock(fd, LOCK_EX | LOCK_NB);  // Where that fails, others may write there too.
   errno = 0;
   WriteTraceJson(owner_, trace_.Read(Now(), most_events), file.get());
   const bool written = std::fflush(file.get()) == 0 && std::ferror(file.get()) == 0;
   // Some file systems tell only then that there was no room.
   const bool complete = std::fclose(file.release()) == 0 && written;
-  if (complete && std::rename(part.c_str(), path_.c_str()) == 0) return Status();
+  if (complete && std::rename(part.c_str(), path_.c_str()) == 0) {
+    Registry::Get().Keep(path_, std::move(locked));
+    return Status();
+  }
   const int cause = errno;
   unlink(part.c_str());
   return failed(cause);

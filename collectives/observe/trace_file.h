@@ -18,7 +18,8 @@ namespace annulus {
 class TraceFile {
  public:
   // `pattern` is the setting. "%r" in it stands for owner.process_rank, which is appended where "%r" is missing. The
-  // second communicator of the process with that name gets ".2" appended, and so on; owner.communicator is filled in.
+  // second communicator of the process with that name gets ".2" appended, and so on; owner.communicator is filled in. A
+  // name in which another process has written its trace, and has not ended since, gets ".p" and this process's number.
   // Errors: kSystem  the file cannot be written now. *file is set all the same: it may be possible later.
   static Status Create(const std::string& pattern, const TraceOwner& owner, std::unique_ptr<TraceFile>* file);
 

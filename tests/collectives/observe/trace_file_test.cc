@@ -2,13 +2,18 @@
 // trace_test.cc.
 #include "collectives/observe/trace_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "tests/collectives/observe/trace_reader.h"
@@ -142,6 +147,62 @@ TEST(TraceFile, AFolderThatVanishesDoesNoHarm) {
   ASSERT_TRUE(TraceFile::Create(folder + "/trace", TraceOwner(), &file).ok());
   std::filesystem::remove_all(folder);
   EXPECT_EQ(file->Write().code(), Code::kSystem);
+}
+
+// Also of a communicator that has ended, while its process lives.
+TEST(TraceFile, TakesAnotherNameWhereAnotherProcessHasWrittenThatOne) {
+  const std::string pattern = Pattern("taken");
+  const std::string name = TracePath(pattern, 3);
+  int has_written[2];
+  int may_end[2];
+  ASSERT_EQ(pipe2(has_written, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(may_end, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    close(may_end[1]);
+    std::unique_ptr<TraceFile> file;
+    const bool good = TraceFile::Create(pattern, {.process_rank = 3}, &file).ok() && file->path() == name;
+    file = nullptr;
+    char byte = good ? 'y' : 'n';
+    static_cast<void>(!write(has_written[1], &byte, 1));
+    static_cast<void>(!read(may_end[0], &byte, 1));
+    _exit(0);
+  }
+  close(has_written[1]);
+  char byte = 'n';
+  EXPECT_EQ(read(has_written[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  const std::string own = name + ".p" + std::to_string(getpid());
+  for (const std::string& path : {own, own + ".2"}) {
+    std::unique_ptr<TraceFile> file;
+    EXPECT_TRUE(TraceFile::Create(pattern, {.process_rank = 3}, &file).ok());
+    EXPECT_EQ(file->path(), path);
+    EXPECT_TRUE(file->Write().ok());
+    EXPECT_TRUE(std::filesystem::exists(path));
+  }
+  close(may_end[1]);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  for (const int fd : {has_written[0], may_end[0]}) close(fd);
+}
+
+TEST(TraceFile, TakesTheNameOfAProcessThatHasEnded) {
+  const std::string pattern = Pattern("left");
+  const std::string name = TracePath(pattern, 3);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::unique_ptr<TraceFile> file;
+    _exit(TraceFile::Create(pattern, {.process_rank = 3}, &file).ok() ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(std::filesystem::exists(name));
+  std::unique_ptr<TraceFile> file;
+  EXPECT_TRUE(TraceFile::Create(pattern, {.process_rank = 3}, &file).ok());
+  EXPECT_EQ(file->path(), name);
 }
 
 }  // namespace
