@@ -43,6 +43,7 @@ json Describe(const TuningSubject& subject) {
   json job = {{"nranks", subject.nranks},
               {"host_of", subject.host_of},
               {"near", subject.near},
+              {"far", subject.far},
               {"ranks_per_core", subject.ranks_per_core},
               {"small_bytes", subject.small_bytes},
               {"slice_bytes", subject.slice_bytes},

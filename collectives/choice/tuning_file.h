@@ -18,7 +18,8 @@ namespace annulus {
 struct TuningSubject {
   int nranks = 1;
   std::vector<int> host_of;   // As in Topology.
-  std::string near;           // Name of the transport between ranks of one host.
+  std::string near;           // Name of the transport between ranks of one host; "": there is none.
+  std::string far;            // The same between hosts.
   double ranks_per_core = 1;  // As in Topology.
   size_t small_bytes = 0;
   size_t slice_bytes = 0;

@@ -151,6 +151,7 @@ TuningSubject Tuner::Subject() const {
   subject.nranks = topology.nranks;
   subject.host_of = topology.host_of;
   if (topology.near != nullptr) subject.near = topology.near->name;
+  if (topology.far != nullptr) subject.far = topology.far->name;
   subject.ranks_per_core = topology.ranks_per_core;
   subject.small_bytes = plan.small_bytes;
   subject.slice_bytes = plan.slice_bytes;

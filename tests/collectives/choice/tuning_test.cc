@@ -58,6 +58,7 @@ TuningSubject Subject() {
   subject.nranks = 3;
   subject.host_of = {0, 0, 1};
   subject.near = "shm";
+  subject.far = "tcp";
   subject.transport_settings = {{"tcp_sockets", 0}};
   return subject;
 }
@@ -91,7 +92,7 @@ TEST(TuningFileTest, OfAnotherJobOrVersionOrNoneIsNotUsed) {
   EXPECT_TRUE(ReadTuningFile(path, Subject(), &read).ok());
   EXPECT_FALSE(read.has_value());
   ASSERT_TRUE(WriteTuningFile(path, Subject(), {}).ok());
-  std::vector<TuningSubject> others(8, Subject());
+  std::vector<TuningSubject> others(9, Subject());
   others[0].nranks = 4;
   others[1].host_of = {0, 1, 1};
   others[2].near = "tcp";
@@ -100,6 +101,7 @@ TEST(TuningFileTest, OfAnotherJobOrVersionOrNoneIsNotUsed) {
   others[5].slice_bytes = 1;
   others[6].channels = 2;
   others[7].transport_settings = {{"tcp_sockets", 1}};
+  others[8].far = "verbs";
   for (const TuningSubject& other : others) {
     EXPECT_TRUE(ReadTuningFile(path, other, &read).ok());
     EXPECT_FALSE(read.has_value());
