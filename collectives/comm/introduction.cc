@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// Interval at which the store is asked whether rank 0 has moved, while nobody answers.
+// Interval at which the store is asked whether rank 0 has moved, until the ranks have met.
 constexpr Nanoseconds kLookAgain = 200 * kMillisecond;
 // Time that a store has for a value that is there already.
 constexpr Nanoseconds kLookUpLimit = kSecond;
@@ -86,11 +86,12 @@ class Guest {
       ANNULUS_RETURN_IF_ERROR(AdoptKey(&own));
       own.rendezvous = point_.address;
       ANNULUS_RETURN_IF_ERROR(Validate(own));
-      moved_ = false;
+      moved_ = has_met_ = false;
       look_again_ = Now() + kLookAgain;
-      const Setup::Patience patience{[this] { return LookAgain(); }, deadline_};
+      const Setup::Patience patience{[this] { return LookAgain(); }, deadline_, [this] { has_met_ = true; }};
       const Status status = Communicator::Create(own, AllRanksOf(own), resources_, patience, communicator);
-      if (status.ok()) return status;
+      // Once the ranks have met, all fail together, and another address in the store is that of rank 0's next try.
+      if (status.ok() || has_met_) return status;
       // Nobody may have answered because another job has the old port now.
       if (!moved_ && Now() < deadline_) look_again_ = 0;
       if (!moved_) static_cast<void>(LookAgain());
@@ -117,9 +118,10 @@ class Guest {
   }
 
   // Fails, from then on each time, when the store has another meeting point than the one in use. A store that fails now
-  // does not matter: it is asked again, or the ranks meet.
+  // does not matter: it is asked again, or the ranks meet. Once they have, it is not asked any more: rank 0 may have
+  // its communicator already, and leave there where it makes the next.
   Status LookAgain() {
-    if (!moved_ && Now() >= look_again_) {
+    if (!has_met_ && !moved_ && Now() >= look_again_) {
       MeetingPoint latest;
       const Status found =
           FindMeetingPoint(store_, key_, rank(), std::min(deadline_, DeadlineAfter(kLookUpLimit)), &latest);
@@ -144,6 +146,7 @@ class Guest {
   MeetingPoint point_;          // The one in use.
   Nanoseconds look_again_ = 0;  // Time of the next look into the store.
   bool moved_ = false;          // Whether the store has another one.
+  bool has_met_ = false;        // Whether all ranks have come to the one in use.
 };
 
 }  // namespace

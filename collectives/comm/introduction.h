@@ -25,8 +25,8 @@ struct Introduction {
 // Creates a communicator of all ranks of the job, as Communicator::Create with the rendezvous and key that come of the
 // introduction. Blocks up to options.connect_timeout_ms, which on rank 0 does not count what its functions take.
 //
-// The store may still hold the address of an earlier communicator or an earlier start. While nobody answers at an
-// address, the store is asked again.
+// The store may still hold the address of an earlier communicator or an earlier start. Until the ranks have met, the
+// store is asked again whether rank 0 is elsewhere. After that rank 0 may be, for its next communicator.
 //
 // Errors: those of Communicator::Create. kTimeout, kSystem and kProtocol as in job_store.h. kAuth: not all ranks agree
 // on where the key comes from.

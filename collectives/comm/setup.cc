@@ -84,7 +84,7 @@ Status Setup::Establish(const Options& options, const Membership& membership, co
   result->OpenTelemetry();
   result->FindGpu();
   if (membership.nranks() > 1) {
-    const auto meet = [&] { return result->Meet(patience.give_up, deadline); };
+    const auto meet = [&] { return result->Meet(patience, deadline); };
     ANNULUS_RETURN_IF_ERROR(NamingThisRank(result->rank(), meet));
   } else {
     result->wait_policy_ = ChooseWaitPolicy(1, static_cast<int>(FindCores().count), options.spin_us);
@@ -130,7 +130,8 @@ void Setup::TellMachine() const {
   if (!text.empty()) Log(LogLevel::kInfo, rank(), "uses %s", text.c_str());
 }
 
-Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
+Status Setup::Meet(const Patience& patience, Deadline deadline) {
+  const GiveUp& give_up = patience.give_up;
   ANNULUS_RETURN_IF_ERROR(AwaitLocalHost(options_.rendezvous, rank(), deadline, give_up, &machine_.local_host));
   Meeting meeting(options_, membership_, plan_);
   TransportSet::Offer offer;
@@ -139,7 +140,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   TellMachine();
   meeting.SetAddresses(std::move(offer.addresses), std::move(offer.reasons));
   meeting.SetHasDevices(resources_.domains != nullptr && !resources_.domains->devices().empty());
-  ANNULUS_RETURN_IF_ERROR(meeting.Join(deadline, give_up));
+  ANNULUS_RETURN_IF_ERROR(meeting.Join(deadline, give_up, patience.met));
   job_ = meeting.job();
   // The control thread starts before the links, so that a rank that dies while links are made is noticed at once.
   ANNULUS_RETURN_IF_ERROR(StartControl(meeting.TakeConnections()));

@@ -55,8 +55,10 @@ class Setup final : private TransportSet::Owner {
 
   // How long to wait for the other ranks, beside options.connect_timeout_ms.
   struct Patience {
-    GiveUp give_up = nullptr;
+    GiveUp give_up = nullptr;  // Asked until the communicator is made.
     Deadline deadline = kNoDeadline;
+    // If set, called on ranks other than 0 when the ranks have met, and before any of them has its communicator.
+    std::function<void()> met = nullptr;
   };
 
   // Joins the ranks of `membership` as `options`, which must be valid, say, over those transports of `resources` that
@@ -115,7 +117,7 @@ class Setup final : private TransportSet::Owner {
   // Which GPU is this rank's: the one that the settings name, or else the one that this thread uses.
   void FindGpu();
   void TellMachine() const;
-  Status Meet(const GiveUp& give_up, Deadline deadline);
+  Status Meet(const Patience& patience, Deadline deadline);
   TransportConfig MakeTransportConfig();
   Status StartControl(ControlConnections connections);
   // Takes over what the meeting has brought, and connects the links.

@@ -159,6 +159,7 @@ void RendezvousGuest::OnAnswer(ControlStream* stream, MessageType type, std::spa
     result->job_id = table.job_id;
     result->blobs = std::move(table.blobs);
     result->connections.SetDoor({-1, table.door_port, std::move(table.ticket)});
+    if (config_.met) config_.met();  // First: rank 0 may go on once it knows.
     stream->Send(EncodeMessage(MessageType::kTaken, ""));
   } else {
     status_ = Status(Code::kProtocol, "rank 0 sent a table of ranks that cannot be read", 0, 0);

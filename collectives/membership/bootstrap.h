@@ -41,6 +41,8 @@ struct BootstrapConfig {
   std::string blob;  // Data about this rank for the other ranks; at most kMostBlobBytes.
   Deadline deadline = kNoDeadline;
   std::function<Status()> give_up;  // If set, called regularly; a failure ends the call with that status.
+  // If set, called once on each rank other than 0, when it has the table: rank 0 has not returned yet.
+  std::function<void()> met;
 };
 
 struct BootstrapResult {

@@ -24,7 +24,7 @@ void Meeting::SetAddresses(std::vector<std::string> addresses, std::vector<std::
   own_.member.reasons = std::move(reasons);
 }
 
-Status Meeting::Join(Deadline deadline, const GiveUp& give_up) {
+Status Meeting::Join(Deadline deadline, const GiveUp& give_up, const std::function<void()>& met) {
   const int reserved = ReservedListener(deadline);
   BootstrapConfig config;
   config.rank = static_cast<int>(options_.rank);
@@ -37,6 +37,7 @@ Status Meeting::Join(Deadline deadline, const GiveUp& give_up) {
   config.blob = Encode(own_);
   config.deadline = deadline;
   config.give_up = give_up;
+  config.met = met;
   Status status = Bootstrap(config, &met_);
   if (reserved >= 0) ::close(reserved);
   return status;

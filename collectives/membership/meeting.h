@@ -34,8 +34,8 @@ class Meeting {
   // Whether this rank has memory domains beside host memory.
   void SetHasDevices(bool has_devices) { own_.member.has_devices = has_devices; }
 
-  // Meets the others: exchanges what ranks say of themselves. Errors: those of Bootstrap.
-  Status Join(Deadline deadline, const GiveUp& give_up);
+  // Meets the others: exchanges what ranks say of themselves. Calls `met` as Bootstrap. Errors: those of Bootstrap.
+  Status Join(Deadline deadline, const GiveUp& give_up, const std::function<void()>& met);
 
   // The communicator's random number, the same on all ranks; after Join.
   uint64_t job() const { return met_.job_id; }

@@ -43,6 +43,7 @@ class MemoryStore {
   int Set(const std::string& key, const std::string& value) {
     std::lock_guard<std::mutex> lock(mutex_);
     values_[key] = value;
+    ++sets_;
     changed_.notify_all();
     return fails_;
   }
@@ -55,6 +56,12 @@ class MemoryStore {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = values_.find(key);
     return found == values_.end() ? "" : found->second;
+  }
+
+  // Waits until so many values have been set in all. False when that took longer than kPatience.
+  [[nodiscard]] bool AwaitSets(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::nanoseconds(kPatience), [&] { return sets_ >= count; });
   }
 
   // Waits until somebody waits for a value.
@@ -84,6 +91,7 @@ class MemoryStore {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   std::function<std::string(const std::string&)> falsify_;
+  int sets_ = 0;
   int waiters_ = 0;
   int fails_ = 0;
 };

@@ -1,17 +1,33 @@
 // Ranks that meet through a store of the program's: annulus_config_t's `store`.
 //
-// Threads: one per rank; the store is shared by all.
+// Threads: one per rank; the store is shared by all, and so is what happens between a rank's links and its
+// communicator.
 
 #include <annulus.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/api/config.h"
+#include "collectives/calls/request_table.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/introduction.h"
+#include "collectives/core/options.h"
 #include "collectives/membership/meeting_point.h"
 #include "tests/collectives/api/store_fixture.h"
 #include "transport/reserved_port.h"
+#include "transport/tcp/tcp.h"
+#include "transport/transport.h"
+#include "transport/transport_info.h"
 
 namespace annulus {
 namespace {
@@ -199,6 +215,132 @@ TEST_F(StoreTest, RunsDoNotMeet) {
     JoinAndSum(config);
   });
   EXPECT_NE(memory_.Value(kRun), memory_.Value("annulus/rendezvous/run 8/0"));
+}
+
+// TCP that makes all links of a rank, and then does what the test wants before the rank has its communicator.
+class LateTransport final : public Transport {
+ public:
+  using Act = std::function<Status(int rank, const ConnectContext& context)>;
+
+  static TransportInfo Info(const Act* act) {
+    act_ = act;
+    TransportInfo info = kTcpTransport;
+    info.create = [](const TransportConfig& config) -> std::unique_ptr<Transport> {
+      return std::make_unique<LateTransport>(config);
+    };
+    return info;
+  }
+
+  explicit LateTransport(const TransportConfig& config) : rank_(config.rank), tcp_(CreateTcpTransport(config)) {}
+
+  const char* Name() const override { return tcp_->Name(); }
+  Status Probe() const override { return tcp_->Probe(); }
+  Status LocalAddress(std::string* address) override { return tcp_->LocalAddress(address); }
+  Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
+                 std::vector<std::unique_ptr<Endpoint>>* endpoints) override {
+    ANNULUS_RETURN_IF_ERROR(tcp_->Connect(links, context, endpoints));
+    Status status = (*act_)(rank_, context);
+    if (!status.ok()) endpoints->clear();
+    return status;
+  }
+
+ private:
+  static inline const Act* act_ = nullptr;
+  const int rank_;
+  const std::unique_ptr<Transport> tcp_;
+};
+
+// Goes on asking whether to give up, for longer than the time between two looks into a store.
+Status AskLong(const ConnectContext& context) {
+  for (const Deadline until = DeadlineAfter(500 * kMillisecond); Now() < until;) {
+    ANNULUS_RETURN_IF_ERROR(context.give_up());
+    ::poll(nullptr, 0, 10);
+  }
+  return context.give_up();
+}
+
+class LateLinksTest : public StoreTest {
+ protected:
+  static constexpr int kRanks = 3;
+
+  Status Create(int rank, std::unique_ptr<Communicator>* comm) {
+    const UserConfig config = Config(rank, kRanks, &store_);
+    Options options;
+    Introduction introduction;
+    ANNULUS_RETURN_IF_ERROR(ToOptions(&config, ProcessVariable, &options));
+    ANNULUS_RETURN_IF_ERROR(ToIntroduction(&config, &introduction));
+    return Introduce(introduction, options, {.requests = &requests_, .transports = transports_}, comm);
+  }
+
+  void ExpectSum(const std::unique_ptr<Communicator>& comm, int salt) {
+    ASSERT_NE(comm, nullptr);
+    auto* const handle = reinterpret_cast<annulus_comm_t*>(comm.get());
+    const size_t count = 1000;
+    Numbers out(count);
+    EXPECT_EQ(Sum(handle, Contribution(comm->rank(), count, salt), &out), ANNULUS_OK);
+    EXPECT_EQ(out, SumOfAll(kRanks, count, salt));
+  }
+
+  LateTransport::Act act_;
+  const TransportInfo late_ = LateTransport::Info(&act_);
+  const TransportInfo* const transports_[1] = {&late_};
+  RequestTable requests_;
+};
+
+TEST_F(LateLinksTest, WhatIsInTheStoreOnceTheRanksHaveMetDoesNotMatter) {
+  act_ = [&](int rank, const ConnectContext& context) {
+    if (rank != 1) return Status();
+    memory_.Set(kRun, Encoded(DesertedAddress()));
+    return AskLong(context);
+  };
+  ForEachRank(kRanks, [&](int rank) {
+    std::unique_ptr<Communicator> comm;
+    const Status made = Create(rank, &comm);
+    ASSERT_TRUE(made.ok()) << made.ToString();
+    ExpectSum(comm, 0);
+  });
+}
+
+// Rank 0 has its communicator and leaves its next address, while the others still make links.
+TEST_F(LateLinksTest, RankZeroMayMakeTheNextOneAtOnce) {
+  std::array<bool, kRanks> has_been_late{};
+  act_ = [&](int rank, const ConnectContext& context) {
+    if (rank == 0 || std::exchange(has_been_late[static_cast<size_t>(rank)], true)) return Status();
+    EXPECT_TRUE(memory_.AwaitSets(2));
+    return AskLong(context);
+  };
+  ForEachRank(kRanks, [&](int rank) {
+    std::array<std::unique_ptr<Communicator>, 2> comms;
+    for (auto& comm : comms) {
+      const Status made = Create(rank, &comm);
+      ASSERT_TRUE(made.ok()) << made.ToString();
+    }
+    ExpectSum(comms[1], 1);
+    ExpectSum(comms[0], 0);
+  });
+}
+
+// Else this rank would take rank 0's second try for its own first.
+TEST_F(LateLinksTest, ARankThatHasMetTheOthersDoesNotTryElsewhere) {
+  act_ = [&](int rank, const ConnectContext&) {
+    if (rank != 1) return Status();
+    memory_.Set(kRun, Encoded(DesertedAddress()));
+    return Status(Code::kSystem, "its links broke", rank, 0);
+  };
+  Tally failed;
+  ForEachRank(kRanks, [&](int rank) {
+    std::unique_ptr<Communicator> comm;
+    const Nanoseconds start = Now();
+    const Status made = Create(rank, &comm);
+    if (rank != 1) {  // It may have its communicator, and must not be the first that leaves.
+      EXPECT_TRUE(failed.WaitFor(1));
+      return;
+    }
+    failed.Add();
+    EXPECT_EQ(made.code(), Code::kSystem) << made.ToString();
+    EXPECT_TRUE(Contains(made.message(), "its links broke")) << made.message();
+    EXPECT_LT(Now() - start, kSoon);
+  });
 }
 
 }  // namespace

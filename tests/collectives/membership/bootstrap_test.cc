@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "base/launchers.h"
 #include "collectives/control/control.h"
@@ -158,6 +160,22 @@ TEST_F(BootstrapTest, ProvenButBrokenMessagesAreDropped) {
   thread.join();
   guest.insert(guest.begin(), std::move(host[0]));
   ExpectTable(guest);
+}
+
+TEST_F(BootstrapTest, RanksHaveMetBeforeRankZeroReturns) {
+  constexpr int kRanks = 4;
+  std::atomic<int> met{0};
+  std::vector<BootstrapConfig> guests = All(kRanks);
+  for (BootstrapConfig& guest : guests) guest.met = [&] { ++met; };
+  guests.erase(guests.begin());
+  std::vector<Outcome> joined;
+  std::jthread thread([&] { joined = Run(guests); });
+  std::vector<Outcome> outcomes = Run({Config(0, kRanks)});
+  EXPECT_EQ(met.load(), kRanks - 1);
+  thread.join();
+  for (Outcome& each : joined) outcomes.push_back(std::move(each));
+  ExpectTable(outcomes);
+  EXPECT_EQ(met.load(), kRanks - 1);
 }
 
 TEST_F(BootstrapTest, InsecureJobsNeedNoKey) {
