@@ -20,14 +20,16 @@ constexpr WaitPolicy kStreamPolicy{0, 2};
 
 void Dispatcher::ProgressThread() {
   const std::function<bool()> is_wanted = [this] { return queue_->IsWanted(); };
-  for (;;) {
+  for (bool is_over = false; !is_over;) {
     {
       const CallQueue::Turn turn(queue_, CallQueue::Turn::AwaitWork());
-      if (queue_->is_stopping()) {
-        FailMessages(Code::kAborted);
-        if (!queue_->HasCalls()) return;
-      }
+      const bool is_stopping = queue_->is_stopping();
+      // Stop may not have come to this yet. Else a collective that somebody has begun would still move messages.
+      if (is_stopping) driver_.Interrupt();
       DriveQueue({background_policy_, {&is_wanted}});
+      // Collectives end first: they may still use links, which may be closed for the messages.
+      is_over = is_stopping && !queue_->HasCalls();
+      if (is_over) FailMessages(Code::kAborted);
     }
     ended_();
   }
