@@ -65,6 +65,9 @@ struct Limits {
   bool shares_memory = false;
   // Largest slice of the short path, which sends from host memory, in bytes; 0: there is no short path.
   uint32_t short_bytes = 0;
+  // A connection that breaks may be replaced, and what was lost with it, also of completed sends, is sent again. That
+  // happens in Progress, so whoever drives also calls it for such a link that nothing under way uses.
+  bool may_be_made_again = false;
 };
 
 // One outgoing slice. The poster fills the first group. It may raise `ready` up to `bytes` after posting; an endpoint

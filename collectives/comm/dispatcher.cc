@@ -41,7 +41,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
            setup_->options().timeout_ms * kMillisecond, queue_->has_posted(),
            [this](Message* message) { return FirstPosted(message); }, [this] { queue_->AcceptFirst(); },
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
-      driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
+      driver_(&engine_, &messages_, &setup_->links(), queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       staging_(rank(), nranks()),
       call_timeout_(setup_->options().timeout_ms * kMillisecond),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {

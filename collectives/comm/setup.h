@@ -87,7 +87,7 @@ class Setup final : private TransportSet::Owner {
   // Null when there is no trace.
   TraceFile* trace_file() { return telemetry_.trace_file(); }
   Reactor* reactor() { return &reactor_; }
-  const Links& links() const { return *links_; }
+  Links& links() { return *links_; }
   // Why a link to that peer is not made by the transport that was chosen for it; "" when all are.
   std::string Refusal(int peer) const;
   // Null when there is one rank only.

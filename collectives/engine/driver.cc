@@ -65,8 +65,8 @@ bool Driver::EndAgain(const Call& call) {
 
 bool Driver::FinishesAtOnce(const Call& call, Nanoseconds begin) {
   if (!engine_->FinishesAtOnce()) return false;
-  const Nanoseconds took = begin != 0 ? Now() - begin : short_drive_.value();
-  if (begin != 0) short_drive_.Learn(took);
+  const Nanoseconds took = begin != 0 ? Now() - begin : short_drives_.took.value();
+  if (begin != 0) short_drives_.took.Learn(took);
   monitor_->CountDrive(call, took);
   if (control_ != nullptr) control_->Leave();
   return true;
@@ -163,7 +163,10 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy, Dead
         waiter_.Slept(now);
       }
     }
-    if (now != 0) ANNULUS_RETURN_IF_ERROR(Overdue(deadline, now));
+    if (now == 0) continue;
+    ANNULUS_RETURN_IF_ERROR(Overdue(deadline, now));
+    // A step follows before any sleep, and sees what has moved.
+    links_->TendWhenDue(now);
   }
 }
 
@@ -216,10 +219,10 @@ void Driver::EndTracedWait() {
 void Driver::EndDrive(Nanoseconds begin) {
   const bool is_short = !waiter_.has_looked() && drive_.moves < kMostShortMoves;
   if (is_short || monitor_->trace() != nullptr) EndWait();
-  if (is_short && ++short_drives_ % kShortDrivesPerLook != 0) return monitor_->EndDrive(short_drive_.value());
+  if (is_short && !IsSample()) return monitor_->EndDrive(short_drives_.took.value());
   const Nanoseconds now = Now();
   if (monitor_->waiting()) monitor_->EndWait(now);
-  if (is_short) short_drive_.Learn(now - begin);
+  if (is_short) short_drives_.took.Learn(now - begin);
   monitor_->EndDrive(now - begin);
 }
 
@@ -235,7 +238,7 @@ void Driver::Sleep(Deadline until) {
   const Nanoseconds begin = trace != nullptr ? Now() : 0;
   const Deadline look_at = std::min(engine_->done() ? kNoDeadline : engine_->look_at(),
                                     messages_->busy() ? messages_->look_at() : kNoDeadline);
-  reactor_->WaitUntil(std::min({until, drive_.doubt_at, messages_->deadline(), look_at}));
+  reactor_->WaitUntil(std::min({until, drive_.doubt_at, messages_->deadline(), look_at, links_->tend_at()}));
   if (trace != nullptr) trace->AddSleep(begin, Now());
 }
 

@@ -1,4 +1,5 @@
-// Driver: runs one collective at a time, until it is complete or a verdict ends the communicator.
+// Driver: runs one collective at a time, until it is complete or a verdict ends the communicator. Whatever it waits
+// for, it also tends the links that may be made again (Links::Tend).
 //
 // Threads: Run and RunMessages by one thread at a time; Interrupt and Nudge by any.
 #pragma once
@@ -8,6 +9,7 @@
 
 #include "base/clock.h"
 #include "collectives/control/control.h"
+#include "collectives/core/links.h"
 #include "collectives/engine/domain_queues.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/messages.h"
@@ -36,10 +38,13 @@ class Driver {
   // messages begin with one.
   static constexpr Nanoseconds kMostUnseen = 50 * kMicrosecond;
 
-  // All outlive the driver. `queues` watches in `reactor`. `control` is null when there is one rank only.
-  Driver(Engine* engine, Messages* messages, DomainQueues* queues, Reactor* reactor, Control* control, Monitor* monitor)
+  // All outlive the driver. `links` are those of engine and messages. `queues` watches in `reactor`. `control` is null
+  // when there is one rank only.
+  Driver(Engine* engine, Messages* messages, Links* links, DomainQueues* queues, Reactor* reactor, Control* control,
+         Monitor* monitor)
       : engine_(engine),
         messages_(messages),
+        links_(links),
         queues_(queues),
         reactor_(reactor),
         control_(control),
@@ -135,14 +140,14 @@ class Driver {
     const Nanoseconds begin = measured ? Now() : 0;
     const AtOnce moved = moves();
     if (moved == AtOnce::kNo || moved == AtOnce::kNever) return moved;
-    const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
-    if (measured) short_drive_.Learn(took);
+    const Nanoseconds took = measured ? Now() - begin : short_drives_.took.value();
+    if (measured) short_drives_.took.Learn(took);
     monitor_->CountMessagesDrive(took);
     return moved;
   }
   void* EndAnyBegun(int polls);
   // Whether the next short drive is of the sample.
-  bool IsSample() { return ++short_drives_ % kShortDrivesPerLook == 0; }
+  bool IsSample() { return ++short_drives_.number % kShortDrivesPerLook == 0; }
   // The end of Repeat, which began at that time; 0: it is not of the sample.
   bool FinishesAtOnce(const Call& call, Nanoseconds begin);
   // Now and then the caller has to drive all messages: nobody else may do so while others keep moving at once.
@@ -181,15 +186,18 @@ class Driver {
 
   Engine* const engine_;
   Messages* const messages_;
+  Links* const links_;
   DomainQueues* const queues_;
   Reactor* const reactor_;
   Control* const control_;
   Monitor* const monitor_;
   Waiter waiter_;  // The waiter of the driving thread.
-  UsualTime short_drive_;
-  uint32_t short_drives_ = UINT32_MAX;  // The first short drive is measured.
-  uint32_t passed_ = 0;                 // Messages that moved at once while there were others.
-  Nanoseconds messages_seen_ = 0;       // Time of the latest MoveUnseen.
+  struct {
+    UsualTime took;
+    uint32_t number = UINT32_MAX;  // The first one is measured.
+  } short_drives_;
+  uint32_t passed_ = 0;            // Messages that moved at once while there were others.
+  Nanoseconds messages_seen_ = 0;  // Time of the latest MoveUnseen.
   Drive drive_;
   bool has_begun_ = false;
   int awaited_ = -1;  // Peer that was awaited when movement stopped; -1: none.

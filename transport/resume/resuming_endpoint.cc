@@ -13,8 +13,9 @@ namespace {
 constexpr Nanoseconds kLinger = 3 * kSecond;
 
 // The first link has no way to keep a short path's slices in order with those that are carried.
-Limits WithoutShortPath(Limits limits) {
+Limits OfBoth(Limits limits) {
   limits.short_bytes = 0;
+  limits.may_be_made_again = true;
   return limits;
 }
 
@@ -25,7 +26,7 @@ ResumingEndpoint::ResumingEndpoint(std::unique_ptr<Endpoint> first, int rank, Go
       rest_(first_->shortcuts().continuable),
       rank_(rank),
       go_on_(std::move(go_on)),
-      limits_(WithoutShortPath(first_->limits())),
+      limits_(OfBoth(first_->limits())),
       carriers_(static_cast<size_t>(limits_.send_slots)) {
   ANNULUS_CHECK(rest_ != nullptr && limits_.lands_in.empty());
 }

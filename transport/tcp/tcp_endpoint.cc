@@ -27,6 +27,7 @@ TcpEndpoint::TcpEndpoint(const TcpEndpointConfig& config, std::vector<SealedSock
   limits_.send_slots = limits_.recv_slots = config.session.slots;
   limits_.sends_from = {MemoryKind::kHost};
   if (config.session.lands) limits_.lands_in = {MemoryKind::kHost};
+  limits_.may_be_made_again = repair_ != nullptr;
   if (session_.has_short_path()) {
     limits_.short_bytes = static_cast<uint32_t>(std::min<size_t>(limits_.slot_bytes, TcpSession::kMostShortBytes));
   }

@@ -20,6 +20,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
     limits_.slot_bytes = config.slot_bytes;
     limits_.send_slots = limits_.recv_slots = config.slots;
     limits_.sends_from = limits_.lands_in = {MemoryKind::kHost};
+    limits_.may_be_made_again = true;
     const size_t most = std::min<size_t>(config.slot_bytes, TcpSession::kMostShortBytes);
     if (session_.has_short_path()) limits_.short_bytes = static_cast<uint32_t>(most);
   }
