@@ -64,6 +64,7 @@ class SimJob {
     std::byte* input = nullptr;
     std::byte* output = nullptr;
     Segments segments;
+    uint64_t drives = 0;  // So far.
     State state = State::kRunning;
     Nanoseconds reported_at = 0;
     Nanoseconds heard_at = 0;  // Latest of its own report and of the messages of rank 0.

@@ -27,9 +27,12 @@ struct Story {
   int nranks = 2;
   const char* algorithm = "auto";
   std::vector<size_t> counts;  // Counts of the allreduces, in elements.
-  bool registered = false;     // The data lies in memory that the device reads.
-  std::string ports = "";      // As in ANNULUS_VERBS_DEVICE.
-  int64_t read_bytes = 0;      // As in ANNULUS_VERBS_READ_BYTES.
+  // Of a broadcast before them, in which rank 0 only sends, as few elements as are copied at once: when they are lost
+  // it may be inside the next call, which does not use that link.
+  size_t broadcast_count = 0;
+  bool registered = false;  // The data lies in memory that the device reads.
+  std::string ports = "";   // As in ANNULUS_VERBS_DEVICE.
+  int64_t read_bytes = 0;   // As in ANNULUS_VERBS_READ_BYTES.
 };
 
 // What a job did.
@@ -72,8 +75,15 @@ class ResumeJobTest : public testing::TestWithParam<Story> {
     return config;
   }
 
-  // Allreduces in place, and a barrier. Request number `fail_at`, counted from the first allreduce, fails. Returns how
-  // many requests there were in all.
+  static void Broadcast(const std::unique_ptr<Communicator>& comm, size_t count) {
+    std::vector<int32_t> data(count, comm->rank() == 0 ? 5 : 6);
+    EXPECT_EQ(annulus_broadcast(Handle(comm), data.data(), data.data(), count, ANNULUS_INT32, 0), ANNULUS_OK)
+        << LastMessage(Handle(comm));
+    EXPECT_EQ(data, std::vector<int32_t>(count, 5));
+  }
+
+  // Calls in place, and a barrier. Request number `fail_at`, counted from the first call, fails. Returns how many
+  // requests there were in all.
   static uint64_t Run(const Story& story, uint64_t fail_at, Outcome* outcome, int reconnect_ms = 20'000) {
     const uint64_t before = SimulatedVerbs::Counts().requests;
     MemoryRegistry registry;
@@ -87,6 +97,7 @@ class ResumeJobTest : public testing::TestWithParam<Story> {
         ASSERT_TRUE(registry.Allocate(most * sizeof(int32_t), &memory).ok());
       }
       auto* const data = static_cast<int32_t*>(memory);
+      if (story.broadcast_count > 0) Broadcast(comm, story.broadcast_count);
       for (const size_t count : story.counts) {
         for (size_t i = 0; i < count; ++i) data[i] = static_cast<int32_t>(i * 7 + static_cast<size_t>(comm->rank()));
         ASSERT_EQ(annulus_allreduce(Handle(comm), data, data, count, ANNULUS_INT32, ANNULUS_SUM), ANNULUS_OK)
@@ -148,6 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
         Story{.name = "OneHopOfThree", .nranks = 3, .algorithm = "one_hop", .counts = {300, 3, 300}},
         Story{.name = "RingOfTwo", .algorithm = "ring", .counts = {20'000, 5000}},
         Story{.name = "RingOfThree", .nranks = 3, .algorithm = "ring", .counts = {20'000, 5000}},
+        Story{.name = "OneHopAndThenRingOfFour", .nranks = 4, .counts = {5000}, .broadcast_count = 30},
         Story{.name = "SmallOfTwoOverTwoRails", .counts = {1, 10, 40, 1}, .ports = "sim0,sim1"},
         Story{.name = "RingOfThreeOverTwoRails",
               .nranks = 3,
