@@ -10,9 +10,9 @@
 
 namespace annulus {
 
-// Output: a numeric IPv4 or IPv6 address; FindOwnHost's where the rendezvous has this host's own name (IsOwnName). Sends
-// nothing; blocks only to resolve a name, up to `deadline`.
-// Errors: those of Resolve; kSystem when no route leads there.
+// Output: a numeric IPv4 or IPv6 address; FindOwnHost's where the rendezvous has this host's own name (IsOwnName).
+// Sends nothing; blocks only to resolve a name, up to `deadline`. Errors: those of Resolve; kSystem when no route leads
+// there.
 Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::string* host);
 
 // The same, tried again up to `deadline`: a name may be known only once rank 0's host is up, as with the services of a
