@@ -48,12 +48,8 @@ AtOnce MessageSender::BeginSlices(const Message& message) {
   ++number_;
   KeepBegun(message);
   StartCurrent(SliceBytesOf(message));
-  try {
-    // The first copies into slots, and the second sends what is there.
-    if (EndBegun() != nullptr || EndBegun() != nullptr) return AtOnce::kDone;
-  } catch (const std::bad_alloc&) {  // The link had news that need memory. It is asked again.
-  }
-  return AtOnce::kBegun;
+  // The first copies into slots, and the second sends what is there.
+  return EndBegun() != nullptr || EndBegun() != nullptr ? AtOnce::kDone : AtOnce::kBegun;
 }
 
 void MessageSender::KeepBegun(const Message& message) {
@@ -68,7 +64,13 @@ void MessageSender::KeepBegun(const Message& message) {
 
 void* MessageSender::EndBegun() {
   bool moved = false;
-  if (!context_.endpoint->Progress(&moved).ok() || !runner_.Advance(&moved).ok() || !runner_.done()) return nullptr;
+  try {
+    if (!runner_.moves_link() && !context_.endpoint->Progress(&moved).ok()) return nullptr;
+    if (!runner_.Advance(&moved).ok() || !runner_.done()) return nullptr;
+  } catch (const std::bad_alloc&) {  // The link's news may be lost.
+    lacks_memory_ = true;
+    return nullptr;
+  }
   void* const cookie = TakeSent().message.cookie;
   UpdateIdle();
   return cookie;
@@ -93,6 +95,7 @@ void MessageSender::OnGrant(uint32_t number) {
 }
 
 Status MessageSender::Advance(bool* moved) {
+  if (lacks_memory_) return {Code::kOutOfMemory, "no memory was left for what a link had to tell"};
   if (is_broken_) return BrokenProtocol(context_.peer, "a grant for a message that was not offered");
   for (bool goes_on = true; goes_on;) {
     goes_on = false;

@@ -117,6 +117,7 @@ class MessageSender {
   bool has_begun_ = false;  // The current message was begun by SendAtOnce.
   bool uses_tags_ = false;  // A message with a tag other than 0 was posted.
   bool is_broken_ = false;  // The peer has granted what was not offered.
+  bool lacks_memory_ = false;
 };
 
 }  // namespace annulus

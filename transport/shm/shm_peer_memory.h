@@ -50,7 +50,8 @@ class ShmPeerMemory {
   void BeginSlot(size_t bytes) {
     if (bytes < ShmPace::kLeastTimed || !works_) return;
     const uint32_t row = slots_in_row_++;
-    if (row >= ShmPace::kColdSlots && (row < 2 * ShmPace::kColdSlots || row % kSlotsPerLook == 0)) slot_begun_ = Now();
+    const bool is_timed = row >= ShmPace::kColdSlots && (row < 2 * ShmPace::kColdSlots || row % kSlotsPerLook == 0);
+    slot_begun_ = is_timed ? Now() : 0;  // One that was looked at, and left for later, is not.
   }
   void EndSlot(size_t bytes) {
     if (slot_begun_ != 0) EndTimedSlot(bytes);

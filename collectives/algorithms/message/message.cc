@@ -73,6 +73,8 @@ AtOnce MessageRunner::LendAtOnce(const Call& call, const std::byte* data, size_t
 
 Status MessageRunner::Advance(bool* moved) {
   if (!flushes_) return PipelineRunner::Advance(moved);
+  // A link that has ended has nothing left to flush, which is not as if all had arrived.
+  ANNULUS_RETURN_IF_ERROR(endpoint_->Progress(moved));
   // Left as it is by an error, which whoever asks next has to be told too.
   ANNULUS_RETURN_IF_ERROR(Work::OutcomeOfSend(lent_.code, endpoint_->peer()));
   flushes_ = !short_path_->Flush() || lent_.code == Code::kInProgress;

@@ -100,6 +100,8 @@ class MessageRunner final : public PipelineRunner {
   bool AsksToLend(const std::byte* data, size_t bytes) const;
 
   bool done() const override { return !flushes_ && PipelineRunner::done(); }
+  // Whether Advance moves the link, too.
+  bool moves_link() const { return flushes_; }
   bool WaitsFor(const Endpoint* endpoint) const override { return flushes_ || PipelineRunner::WaitsFor(endpoint); }
   int AwaitedPeer() const override { return flushes_ ? endpoint_->peer() : PipelineRunner::AwaitedPeer(); }
 

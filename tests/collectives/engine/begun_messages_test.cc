@@ -1,16 +1,21 @@
 // Messages of several slices that are sent from within the call that starts them: the link copies, so they need not be
-// driven.
+// driven. And short ones that a link has begun.
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "collectives/engine/messages.h"
 #include "tests/collectives/engine/two_message_rank.h"
 #include "tests/transport/shm/shm_pair.h"
+#include "transport/transport.h"
 
 namespace annulus {
 namespace {
@@ -135,6 +140,66 @@ TEST_F(BegunMessagesTest, OneWhoseLinkEndsIsLeftToTheDriver) {
   EXPECT_EQ(status.peer(), 1);
   EXPECT_EQ(messages(0).failed().sequence, 2u);
   EXPECT_TRUE(ranks_[0].ended.empty());
+}
+
+// A link like a socket that takes in all but the rest of a short slice, and then ends.
+class FadingLink final : public Endpoint, public ShortPath {
+ public:
+  FadingLink() {
+    limits_.slot_bytes = kSlotBytes;
+    limits_.send_slots = limits_.recv_slots = 2;
+    limits_.short_bytes = 1024;
+  }
+
+  void End() { status_ = {Code::kPeerLost, "rank 1 has left", 1, 0}; }
+
+  const Limits& limits() const override { return limits_; }
+  int peer() const override { return 1; }
+  std::string Describe() const override { return "a link that ends"; }
+  EndpointStats stats() const override { return {}; }
+  Shortcuts shortcuts() override { return {.short_path = this}; }
+  Status AcquireSlot(std::byte** slot) override {
+    *slot = slot_.data();
+    return status_;
+  }
+  Status PostSend(Send* send) override {
+    send->code = Code::kOk;
+    return status_;
+  }
+  Status PostRecv(Recv* recv) override {
+    recv->code = Code::kInProgress;
+    return status_;
+  }
+  void Release(Recv*) override {}
+  Status Progress(bool*) override { return status_; }
+  bool Arm() override { return status_.ok(); }
+  bool Close() override { return true; }
+  Status SendCopy(const Tag&, const std::byte*, uint32_t) override { return status_; }
+  bool Peek(Slice*) override { return false; }
+  void Pop() override {}
+  bool Flush() override { return !status_.ok(); }  // Then there is nothing left that could be written.
+
+ private:
+  Limits limits_;
+  Status status_;
+  std::vector<std::byte> slot_ = std::vector<std::byte>(kSlotBytes);
+};
+
+TEST(ShortMessagesTest, WhatDidNotLeaveBeforeTheLinkEndedIsLost) {
+  auto made = std::make_unique<FadingLink>();
+  FadingLink* const link = made.get();
+  TwoMessageRank rank;
+  rank.Start(0, std::move(made));
+  std::vector<std::byte> word(8);
+  rank.Post(rank.MessageOf(true, &word, &word));  // Makes the peer, and room for the next.
+  for (int drive = 0; drive < 3; ++drive) rank.Drive();
+  ASSERT_EQ(rank.ended.size(), 1u);
+  ASSERT_EQ(rank.messages->MoveAtOnce(rank.MessageOf(true, &word, &word), 0), AtOnce::kBegun);
+  EXPECT_EQ(rank.messages->EndBegun(), nullptr);
+  link->End();
+  EXPECT_EQ(rank.Progress().code(), Code::kPeerLost);
+  EXPECT_EQ(rank.ended.size(), 1u) << "it is said to have been sent";
+  EXPECT_EQ(rank.messages->EndBegun(), nullptr);
 }
 
 }  // namespace

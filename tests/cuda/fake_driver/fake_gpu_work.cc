@@ -83,7 +83,7 @@ Result FakeGpu::LaunchGraph(int exec, int stream) {
 }
 
 void FakeGpu::CallDestructors(std::unique_lock<std::mutex>* lock) {
-  const auto due = graphs_.Collect([this](int stream) { return HasWork(stream); });
+  const auto due = graphs_.Collect([this](int stream) { return HasWork(stream); }, &streams_);
   lock->unlock();
   for (const auto& destroy : due) destroy();
   lock->lock();

@@ -174,10 +174,13 @@ void FakeGraphs::Drop(const std::vector<int>& objects) {
   for (const int object : objects) static_cast<void>(ReleaseObject(object, 1));
 }
 
-std::vector<std::function<void()>> FakeGraphs::Collect(const std::function<bool(int stream)>& is_busy) {
+std::vector<std::function<void()>> FakeGraphs::Collect(const std::function<bool(int stream)>& is_busy,
+                                                       FakeStreams* streams) {
   std::erase_if(leaving_, [&](const Exec& exec) {
     if (is_busy(exec.stream)) return false;
     Drop(exec.graph.objects);
+    for (const int each : exec.streams) streams->Destroy(each);
+    streams->Destroy(exec.stream);
     return true;
   });
   return std::exchange(dead_, {});

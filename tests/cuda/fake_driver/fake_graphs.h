@@ -67,8 +67,8 @@ class FakeGraphs {
   int NewObject(std::function<void()> destroy, unsigned references);
   Result ReleaseObject(int object, unsigned references);
   Result Retain(int graph, int object, unsigned references, bool moves);
-  // Destructors that are due.
-  std::vector<std::function<void()>> Collect(const std::function<bool(int stream)>& is_busy);
+  // Destructors that are due. The streams of what is collected go.
+  std::vector<std::function<void()>> Collect(const std::function<bool(int stream)>& is_busy, FakeStreams* streams);
   bool HasToCollect() const { return !dead_.empty() || !leaving_.empty(); }
 
   int graphs() const { return static_cast<int>(graphs_.size() + execs_.size()); }
