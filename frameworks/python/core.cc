@@ -263,6 +263,10 @@ PYBIND11_MODULE(_core, module) {
   module.attr("ALLREDUCE") = static_cast<int>(ANNULUS_CALL_ALLREDUCE);
   module.attr("REDUCE_SCATTER") = static_cast<int>(ANNULUS_CALL_REDUCE_SCATTER);
   module.attr("ALLGATHER") = static_cast<int>(ANNULUS_CALL_ALLGATHER);
+  module.attr("REDUCE") = static_cast<int>(ANNULUS_CALL_REDUCE);
+  module.attr("GATHER") = static_cast<int>(ANNULUS_CALL_GATHER);
+  module.attr("SCATTER") = static_cast<int>(ANNULUS_CALL_SCATTER);
+  module.attr("ALLTOALL") = static_cast<int>(ANNULUS_CALL_ALLTOALL);
   module.attr("BROADCAST") = static_cast<int>(ANNULUS_CALL_BROADCAST);
   module.attr("BARRIER") = static_cast<int>(ANNULUS_CALL_BARRIER);
   module.attr("SEND") = static_cast<int>(ANNULUS_CALL_SEND);

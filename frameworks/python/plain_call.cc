@@ -23,6 +23,15 @@ bool Fits(const PlainCall& plain, size_t size, const NumpyArray* send, const Num
     case ANNULUS_CALL_REDUCE_SCATTER:
       // Cut along the first axis.
       return both && recv->count * size == send->count && send->rows % size == 0;
+    case ANNULUS_CALL_ALLTOALL:
+      return both && recv->count == send->count && send->rows % size == 0;
+    // Only the root has both.
+    case ANNULUS_CALL_REDUCE:
+      return send != nullptr && (recv == nullptr || recv->count == send->count);
+    case ANNULUS_CALL_GATHER:
+      return send != nullptr && (recv == nullptr || recv->count == send->count * size);
+    case ANNULUS_CALL_SCATTER:
+      return recv != nullptr && (send == nullptr || (recv->count * size == send->count && send->rows % size == 0));
     case ANNULUS_CALL_BROADCAST:
       return (send != nullptr) != (recv != nullptr);
     case ANNULUS_CALL_SEND:
@@ -37,6 +46,10 @@ bool Fits(const PlainCall& plain, size_t size, const NumpyArray* send, const Num
 }
 
 }  // namespace
+
+bool Reduces(int kind) {
+  return kind == ANNULUS_CALL_ALLREDUCE || kind == ANNULUS_CALL_REDUCE_SCATTER || kind == ANNULUS_CALL_REDUCE;
+}
 
 void PlainArrays::MoveTo(std::vector<py::object>* kept) {
   if (send_) kept->push_back(std::move(send_));
@@ -55,15 +68,17 @@ bool PlainArrays::Describe(const PlainCall& plain, int size, annulus_call_t* cal
   call->kind = plain.kind;
   if (plain.kind == ANNULUS_CALL_BARRIER) return true;
   // The count is that of one rank's part.
-  const NumpyArray* const part = plain.kind == ANNULUS_CALL_REDUCE_SCATTER || send == nullptr ? recv : send;
+  const bool is_cut = plain.kind == ANNULUS_CALL_REDUCE_SCATTER || plain.kind == ANNULUS_CALL_SCATTER;
+  const NumpyArray* const part = is_cut || send == nullptr ? recv : send;
   call->type = part->type;
-  call->count = part->count;
+  call->count = plain.kind == ANNULUS_CALL_ALLTOALL ? part->count / static_cast<size_t>(size) : part->count;
   call->sendbuf = arrays[0].data;
   call->recvbuf = arrays[1].data;
   // The root gives no output: in place its array is only read, and so may be read-only.
   if (plain.kind == ANNULUS_CALL_BROADCAST && recv == nullptr) call->recvbuf = send->data;
-  if (plain.kind == ANNULUS_CALL_ALLREDUCE || plain.kind == ANNULUS_CALL_REDUCE_SCATTER) {
+  if (Reduces(plain.kind)) {
     call->op = static_cast<annulus_op_t>(plain.number);
+    call->root = plain.root;
   } else {
     call->root = plain.number;
   }

@@ -19,7 +19,11 @@ struct PlainCall {
   PyObject* recv;
   int number = 0;   // The operation of a reduction, else the root or the peer.
   int32_t tag = 0;  // A message's tag.
+  int root = 0;     // Of a reduce.
 };
+
+// Whether a plain call of that kind has an operation for its number.
+bool Reduces(int kind);
 
 // The arrays of such a call, which stay alive as long as this lives. They need no memory of their own.
 class PlainArrays {

@@ -56,8 +56,6 @@ bool OperationOf(PyObject* given, const py::dict& operations, int* number) {
   return given != nullptr && NumberOf(given, number);
 }
 
-bool Reduces(int kind) { return kind == ANNULUS_CALL_ALLREDUCE || kind == ANNULUS_CALL_REDUCE_SCATTER; }
-
 // Null for None. Returns false for other things than arrays.
 bool ArrayOf(PyObject* given, const Shared& shared, PyObject** array) {
   *array = given == Py_None ? nullptr : given;
@@ -66,7 +64,8 @@ bool ArrayOf(PyObject* given, const Shared& shared, PyObject** array) {
   return type != nullptr && PyObject_TypeCheck(given, type);
 }
 
-// Reads the arguments kind, send, recv, number and perhaps tag. Returns false where they are those of no plain call.
+// Reads the arguments kind, send, recv, number and perhaps tag, which is the root of a reduce. Returns false where they
+// are those of no plain call.
 bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainCall* call) {
   const Shared& shared = *parts.shared;
   int kind = 0;
@@ -77,8 +76,13 @@ bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainC
   if (!has_number || (count > kFewest && !NumberOf(given[kFewest], &tag))) return false;
   if (!ArrayOf(given[1], shared, &call->send) || !ArrayOf(given[2], shared, &call->recv)) return false;
   call->kind = static_cast<annulus_kind_t>(kind);
-  call->tag = tag;
-  if (kind == ANNULUS_CALL_BROADCAST) (call->number == parts.handle->rank() ? call->recv : call->send) = nullptr;
+  (kind == ANNULUS_CALL_REDUCE ? call->root : call->tag) = tag;
+  const int root = kind == ANNULUS_CALL_REDUCE ? call->root : call->number;
+  const bool is_root = root == parts.handle->rank();
+  if (kind == ANNULUS_CALL_BROADCAST) (is_root ? call->recv : call->send) = nullptr;
+  // What other ranks give is not used.
+  if ((kind == ANNULUS_CALL_REDUCE || kind == ANNULUS_CALL_GATHER) && !is_root) call->recv = nullptr;
+  if (kind == ANNULUS_CALL_SCATTER && !is_root) call->send = nullptr;
   return true;
 }
 

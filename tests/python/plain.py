@@ -21,6 +21,32 @@ def ran(kind, send, recv, number, tag=0):
     return recv
 
 
+def ran_as(kind, send, recv, number, root=0):
+    """The same for a kind that is queued with a closer look only."""
+    assert comm._ran(kind, send, recv, number, root) in (True, recv), (kind, number)
+    return recv
+
+
+def rooted(mine, root):
+    """The kinds in which only the root has both arrays. What others give for the other one is not used."""
+    rows, unused = len(mine), np.zeros((1, 2), np.int8)
+    total = SIZE * (SIZE + 1) // 2
+    out = np.zeros_like(mine) if RANK == root else unused
+    ran_as(_core.REDUCE, mine, out, "sum", root)
+    assert (out == (total if RANK == root else 0)).all()
+    joined = np.zeros((SIZE * rows, 3), mine.dtype) if RANK == root else None
+    ran_as(_core.GATHER, mine, joined, root)
+    assert RANK != root or all((joined[rows * rank:rows * (rank + 1)] == rank + 1).all() for rank in range(SIZE))
+    source = np.repeat(np.arange(1, SIZE + 1, dtype=mine.dtype), 3 * rows).reshape(SIZE * rows, 3)
+    part = np.zeros_like(mine)
+    ran_as(_core.SCATTER, source if RANK == root else None, part, root)
+    assert (part == RANK + 1).all()
+    # By the public names.
+    assert comm.reduce(mine, root, out=out if RANK == root else None) is (out if RANK == root else None)
+    assert comm.gather(mine, root, out=joined) is joined
+    assert comm.scatter(source if RANK == root else None, root, part) is part and (part == RANK + 1).all()
+
+
 def begun(kind, send, recv, number, tag=0):
     """The same, queued in one step and waited for."""
     request = comm._begun(kind, send, recv, number, tag)
@@ -50,6 +76,10 @@ def every_kind(dtype, rows, ran):
     assert (ran(_core.REDUCE_SCATTER, parts, np.zeros_like(mine), "sum") == total).all()
     gathered = ran(_core.ALLGATHER, mine, np.zeros((SIZE, rows, 3), dtype), 0)
     assert all((gathered[rank] == rank + 1).all() for rank in range(SIZE))
+    for root in range(SIZE):
+        rooted(mine, root)
+    exchanged = ran_as(_core.ALLTOALL, parts, np.zeros_like(parts), 0)
+    assert all((exchanged[rows * rank:rows * (rank + 1)] == rank + 1).all() for rank in range(SIZE))
     for root in range(SIZE):
         own = mine.copy()
         own.flags.writeable = RANK != root  # The root's is only read.

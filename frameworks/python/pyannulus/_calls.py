@@ -5,8 +5,8 @@ from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar
 
 from pyannulus import _core, _streams
 from pyannulus._arrays import Array
-from pyannulus._async_calls import (ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, RECV, REDUCE_SCATTER, SEND, AsyncCalls, Op,
-                                    not_plain)
+from pyannulus._async_calls import (ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, GATHER, RECV, REDUCE, REDUCE_SCATTER,
+                                    SCATTER, SEND, AsyncCalls, Op, not_plain)
 from pyannulus._core import Received
 from pyannulus._errors import Status
 from pyannulus._operation import Operation
@@ -73,6 +73,11 @@ class Calls(AsyncCalls):
 
     def reduce(self, array: Array, root: int = 0, op: Op = "sum", out: Optional[Array] = None) -> Optional[Array]:
         """allreduce whose result only the root gets; the others get None, and their `out` is not used."""
+        if self.rank != root:
+            if self._ran(REDUCE, array, None, op, root):
+                return None
+        elif out is not None and self._ran(REDUCE, array, out, op, root):
+            return out
         return self._blocking.reduce_async(array, root, op, out).wait()
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
@@ -97,15 +102,24 @@ class Calls(AsyncCalls):
 
     def gather(self, array: Array, root: int = 0, out: Optional[Array] = None) -> Optional[Array]:
         """allgather whose result only the root gets; the others get None, and their `out` is not used."""
+        if self.rank != root:
+            if self._ran(GATHER, array, None, root):
+                return None
+        elif out is not None and self._ran(GATHER, array, out, root):
+            return out
         return self._blocking.gather_async(array, root, out).wait()
 
     def scatter(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> Array:
         """This rank's part of the root's array, which is cut along its first axis. Other ranks give None for it, and an
         `out` of the part's type and size."""
+        if out is not None and (array is not None or self.rank != root) and self._ran(SCATTER, array, out, root):
+            return out
         return self._blocking.scatter_async(array, root, out).wait()
 
     def alltoall(self, array: Array, out: Optional[Array] = None) -> Array:
         """Part r of the array, cut along its first axis, goes to rank r; part s of the result came from rank s."""
+        if out is not None and self._ran(ALLTOALL, array, out, 0):
+            return out
         return self._blocking.alltoall_async(array, out).wait()
 
     def allgatherv(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> Array:

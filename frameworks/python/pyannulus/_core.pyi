@@ -7,6 +7,10 @@ TYPES: Dict[str, int]
 OPS: Dict[str, int]
 ALLREDUCE: int
 REDUCE_SCATTER: int
+REDUCE: int
+GATHER: int
+SCATTER: int
+ALLTOALL: int
 ALLGATHER: int
 BROADCAST: int
 BARRIER: int

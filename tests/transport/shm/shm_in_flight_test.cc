@@ -82,7 +82,7 @@ int Fail(const ShmMeeting& meeting) {
 [[noreturn]] void ConnectInVain() {
   const FilesInFlight files;
   ShmMeeting meeting;
-  meeting.Run(kKey, kKey, kSecond);
+  meeting.Run(kKey, kKey, 3 * kSecond);
   const Status& own = meeting.statuses[0];
   const bool names_itself = own.code() == Code::kSystem && own.peer() == 0 && own.os_errno() == ETOOMANYREFS;
   const bool names_limit = own.message().find("ulimit -n, which is 64") != std::string::npos;
