@@ -223,9 +223,14 @@ TEST_F(StreamFoldGroupsTest, RanksWhoseGroupsDifferHearHow) {
 
 TEST_F(StreamFoldGroupsTest, ARankThatSubmitsTheGroupWithoutAStreamEndsIt) {
   for (const int differs : {0, 1}) {
+    // Nobody waits for the calls, so they may go on until the communicators are destroyed.
+    std::vector<float> ins[2], outs[2];
     OnFoldingThreads({2, 1, true}, [&](const FoldingRank& own) {
       Calls calls;
-      std::vector<float> in(20'000), out(20'000);
+      std::vector<float>& in = ins[own.number];
+      std::vector<float>& out = outs[own.number];
+      in.resize(20'000);
+      out.resize(20'000);
       for (int i = 0; i < 2; ++i) {
         annulus_call_t& call =
             calls.Allreduce(in.data() + 10'000 * i, out.data() + 10'000 * i, 10'000, ANNULUS_FLOAT32, ANNULUS_SUM);
