@@ -32,8 +32,9 @@ class Messages {
   // whole communicator, and sticks.
   Status Progress(bool* moved);
 
-  // Sends or receives a short message at once, in place of posting it, if that is possible: it lies in host memory, has
-  // up to Limits::short_bytes, the tag 0 and one peer, its link has a short path, and nothing is posted before it.
+  // Sends or receives a message at once, in place of posting it, if that is possible: it lies in host memory, has the
+  // tag 0 and one peer, nothing is posted before it, and it goes by the link's short path or, if it is sent over shared
+  // memory, in slices of up to 256 KiB in all (MessageSender).
   // Looks up to `polls` times for one to receive. kBegun: it has a cookie, and `done` follows, as it does not after
   // kDone. kNo: nothing has happened; posting it finds out why. Nothing allocates.
   AtOnce MoveAtOnce(const Message& message, int polls) {
