@@ -46,7 +46,7 @@ class ShmPeerMemory {
   bool Read(std::span<const Part> parts);
 
   // A slice of so many bytes lies in a slot, and is to be copied from there; that has been done. Of several that came
-  // together the first one is timed; of many in a row, a sample.
+  // together at most one is timed; of many in a row, a sample.
   void BeginSlot(size_t bytes) {
     if (bytes < ShmPace::kLeastTimed || !works_) return;
     const uint32_t row = slots_in_row_++;

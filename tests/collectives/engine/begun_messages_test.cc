@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "base/clock.h"
 #include "collectives/engine/messages.h"
+#include "tests/collectives/engine/message_pair.h"
 #include "tests/collectives/engine/two_message_rank.h"
 #include "tests/transport/shm/shm_pair.h"
 #include "transport/transport.h"
@@ -23,34 +23,13 @@ namespace {
 constexpr size_t kSlotBytes = 64 * 1024;
 constexpr size_t kBytes = 3 * kSlotBytes - 8;  // Three slices.
 
-class BegunMessagesTest : public testing::Test {
+class BegunMessagesTest : public MessagePairTest {
  protected:
   void Connect(int slots) {
     const KernelCopies copies[] = {KernelCopies::kOff, KernelCopies::kOff};
     ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = slots}, SlotStores::kPlain, copies));
-    for (const int side : {0, 1}) ranks_[side].Start(side, pair_.Take(side));
     for (size_t i = 0; i < kBytes; ++i) out_[i] = static_cast<std::byte>(i % 251);
-    Exchange();
-  }
-  void TearDown() override {
-    for (TwoMessageRank& each : ranks_) each.links.Close();
-  }
-
-  // The first message of a pair makes its peers, and room for others.
-  void Exchange() {
-    for (const int side : {0, 1}) {
-      ranks_[side].Post(ranks_[side].MessageOf(true, &word_, &word_));
-      ranks_[side].Post(ranks_[side].MessageOf(false, &words_[side], &word_));
-    }
-    ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2 && ranks_[1].ended.size() == 2; }));
-    for (TwoMessageRank& each : ranks_) each.ended.clear();
-  }
-  bool Await(const std::function<bool()>& over) {
-    const Deadline deadline = DeadlineAfter(kContractPatience);
-    while (!over() && Now() < deadline) {
-      for (TwoMessageRank& each : ranks_) each.Drive();
-    }
-    return over();
+    StartBoth();
   }
   AtOnce Begin() { return messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &out_, &out_), 0); }
   // Drives only the rank that receives.
@@ -62,13 +41,10 @@ class BegunMessagesTest : public testing::Test {
     }
     ASSERT_EQ(ranks_[1].ended.size(), number);
   }
-  Messages& messages(int side) { return *ranks_[side].messages; }
 
-  ShmPair pair_;
-  TwoMessageRank ranks_[2];
   void* ended_ = nullptr;  // The cookie of the message that EndBegun has ended.
   std::vector<std::byte> word_ = std::vector<std::byte>(8, std::byte{3});
-  std::vector<std::byte> words_[2] = {std::vector<std::byte>(8), std::vector<std::byte>(8)};
+  std::vector<std::byte> got_ = std::vector<std::byte>(8);
   std::vector<std::byte> out_ = std::vector<std::byte>(kBytes);
   std::vector<std::byte> in_ = std::vector<std::byte>(kBytes);
 };
@@ -110,11 +86,11 @@ TEST_F(BegunMessagesTest, OneWithOthersBehindItIsDriven) {
   EXPECT_EQ(messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &word_, &word_), 0), AtOnce::kNo) << "it would overtake";
   ranks_[0].Post(ranks_[0].MessageOf(true, &word_, &word_));
   ranks_[1].Post(ranks_[1].MessageOf(false, &in_, &in_));
-  ranks_[1].Post(ranks_[1].MessageOf(false, &words_[1], &words_[1]));
+  ranks_[1].Post(ranks_[1].MessageOf(false, &got_, &got_));
   ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2 && ranks_[1].ended.size() == 2; }));
   EXPECT_EQ(ranks_[0].ended, (std::vector<void*>{&out_, &word_}));
   EXPECT_EQ(in_, out_);
-  EXPECT_EQ(words_[1], word_);
+  EXPECT_EQ(got_, word_);
 }
 
 TEST_F(BegunMessagesTest, ALargeOneIsLeftToTheDriver) {

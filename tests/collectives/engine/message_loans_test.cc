@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 #include "base/clock.h"
 #include "collectives/engine/messages.h"
-#include "tests/collectives/engine/two_message_rank.h"
+#include "tests/collectives/engine/message_pair.h"
 #include "tests/transport/shm/shm_pair.h"
 
 namespace annulus {
@@ -18,42 +17,18 @@ namespace {
 constexpr size_t kBytes = 64 * 1024;
 constexpr uint32_t kSlots = 8;
 
-class MessageLoansTest : public testing::Test {
+class MessageLoansTest : public MessagePairTest {
  protected:
   void SetUp() override {
     ASSERT_TRUE(pair_.Make({.slot_bytes = kLargestSliceBytes, .slots = kSlots},
                            SlotStores::kPlain));  // Near peers would not lend.
     ASSERT_TRUE(MayLand(&pair_.end(0), MemoryKind::kHost, in_.data(), kBytes)) << "a process may read its own memory";
-    for (const int side : {0, 1}) ranks_[side].Start(side, pair_.Take(side));
-    Exchange();
-  }
-  void TearDown() override {
-    for (TwoMessageRank& each : ranks_) each.links.Close();
+    StartBoth();
   }
 
-  // The first message of a pair makes its peers, and room for others.
-  void Exchange() {
-    std::vector<std::byte> word(8);
-    for (const int side : {0, 1}) {
-      ranks_[side].Post(ranks_[side].MessageOf(true, &word, &word));
-      ranks_[side].Post(ranks_[side].MessageOf(false, &word, &word));
-    }
-    ASSERT_TRUE(Await([this] { return ranks_[0].ended.size() == 2 && ranks_[1].ended.size() == 2; }));
-    for (TwoMessageRank& each : ranks_) each.ended.clear();
-  }
-  bool Await(const std::function<bool()>& over) {
-    const Deadline deadline = DeadlineAfter(kContractPatience);
-    while (!over() && Now() < deadline) {
-      for (TwoMessageRank& each : ranks_) each.Drive();
-    }
-    return over();
-  }
   AtOnce Lend() { return messages(0).MoveAtOnce(ranks_[0].MessageOf(true, &out_, &out_), 0); }
   AtOnce Receive() { return messages(1).MoveAtOnce(ranks_[1].MessageOf(false, &in_, nullptr), 1); }
-  Messages& messages(int side) { return *ranks_[side].messages; }
 
-  ShmPair pair_;
-  TwoMessageRank ranks_[2];
   std::vector<std::byte> out_ = std::vector<std::byte>(kBytes, std::byte{7});
   std::vector<std::byte> in_ = std::vector<std::byte>(kBytes);
 };
