@@ -14,7 +14,7 @@
 
 namespace annulus {
 
-// A call that is repeated with nothing changed but its number and its buffers. It takes less than a microsecond,
+// A call that is repeated with nothing changed but its number and its buffers. It takes little more than its data,
 // because it is neither planned nor checked again.
 class Repeatable {
  public:

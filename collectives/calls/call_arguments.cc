@@ -82,23 +82,28 @@ Extent ExtentOf(const CallArguments& a, size_t element, int rank, int nranks) {
   return extent;
 }
 
-Status CheckBuffer(const char* name, const void* buffer, size_t bytes, size_t alignment) {
-  if (bytes == 0) return Status();
-  if (buffer == nullptr) return Status::Invalid(std::string(name) + " is null");
-  const uintptr_t address = reinterpret_cast<uintptr_t>(buffer);
-  if (address % alignment != 0) {
-    return Status::Invalid(std::string(name) + " is not aligned to " + std::to_string(alignment) + " bytes");
-  }
-  return Status();
+bool IsGoodBuffer(const void* buffer, size_t bytes, size_t alignment) {
+  return bytes == 0 || (buffer != nullptr && reinterpret_cast<uintptr_t>(buffer) % alignment == 0);
 }
 
-Status CheckOverlap(const CallArguments& a, const Extent& extent) {
-  if (extent.send == 0 || extent.recv == 0) return Status();
+Status CheckBuffer(const char* name, const void* buffer, size_t bytes, size_t alignment) {
+  if (IsGoodBuffer(buffer, bytes, alignment)) return Status();
+  if (buffer == nullptr) return Status::Invalid(std::string(name) + " is null");
+  return Status::Invalid(std::string(name) + " is not aligned to " + std::to_string(alignment) + " bytes");
+}
+
+// Whether the buffers overlap in another way than in place.
+bool Overlap(const CallArguments& a, const Extent& extent) {
+  if (extent.send == 0 || extent.recv == 0) return false;
   const uintptr_t send = reinterpret_cast<uintptr_t>(a.sendbuf);
   const uintptr_t recv = reinterpret_cast<uintptr_t>(a.recvbuf);
   const bool overlap = send < recv + extent.recv && recv < send + extent.send;
   const bool in_place = send + extent.in_place_recv == recv + extent.in_place_send;
-  if (!overlap || (in_place && extent.allows_in_place)) return Status();
+  return overlap && !(in_place && extent.allows_in_place);
+}
+
+Status CheckOverlap(const CallArguments& a, const Extent& extent) {
+  if (!Overlap(a, extent)) return Status();
   return Status::Invalid(std::string("sendbuf and recvbuf of ") + KindName(a.kind) + " overlap" +
                          (extent.allows_in_place ? ", but not in the in-place form" : "; it has no in-place form"));
 }
@@ -181,6 +186,13 @@ Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   ANNULUS_RETURN_IF_ERROR(CheckBuffer("sendbuf", a.sendbuf, extent.send, TypeAlignment(a.type)));
   ANNULUS_RETURN_IF_ERROR(CheckBuffer("recvbuf", a.recvbuf, extent.recv, TypeAlignment(a.type)));
   return CheckOverlap(a, extent);
+}
+
+bool HasGoodBuffers(const CallArguments& a, int rank, int nranks) {
+  const Extent extent = ExtentOf(a, TypeBytes(a.type), rank, nranks);
+  const size_t alignment = TypeAlignment(a.type);
+  return IsGoodBuffer(a.sendbuf, extent.send, alignment) && IsGoodBuffer(a.recvbuf, extent.recv, alignment) &&
+         !Overlap(a, extent);
 }
 
 bool AreApart(const CallArguments& send, const CallArguments& recv) {

@@ -11,6 +11,9 @@ namespace {
 
 bool CanBeChosen(CollectiveKind kind) { return kind != CollectiveKind::kNone && !IsDirect(kind) && !IsMessage(kind); }
 
+// Whether small calls of a direct kind go in one hop: all ranks know that they are small.
+bool MayGoInOneHop(CollectiveKind kind) { return IsDirect(kind) && !HasVariableParts(kind); }
+
 Algorithm OnlyWay(CollectiveKind kind) {
   return IsDirect(kind) ? Algorithm::kDirect : IsMessage(kind) ? Algorithm::kMessage : Algorithm::kRing;
 }
@@ -56,21 +59,28 @@ size_t AlgorithmChoice::LargestOf(size_t size_class) const {
 }
 
 std::vector<Candidate> AlgorithmChoice::Candidates(CollectiveKind kind, size_t bytes) const {
-  if (topology_.nranks == 1 || !CanBeChosen(kind)) return {{OnlyWay(kind), nullptr, 0}};
+  const bool is_direct = MayGoInOneHop(kind);
+  if (topology_.nranks == 1 || !(CanBeChosen(kind) || is_direct)) return {{OnlyWay(kind), nullptr, 0}};
   const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
   std::vector<Candidate> candidates;
   for (const AlgorithmRow* row : ChoosableAlgorithms()) {
+    if (is_direct && row->algorithm != Algorithm::kOneHop) continue;
     const char* const why_not = row->why_not(question);
     candidates.push_back({row->algorithm, why_not, 0});
     if (why_not != nullptr) continue;
     candidates.back().seconds = row->seconds({job(), CostsFor(row->algorithm, bytes), kind, bytes, question.is_small});
   }
+  if (is_direct) candidates.push_back({Algorithm::kDirect, nullptr, 0});
   return candidates;
 }
 
 Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order) const {
-  if (topology_.nranks == 1 || !CanBeChosen(kind)) return OnlyWay(kind);
+  const bool is_direct = MayGoInOneHop(kind);
+  if (topology_.nranks == 1 || !(CanBeChosen(kind) || is_direct)) return OnlyWay(kind);
   const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
+  if (is_direct) {
+    return RowOf(Algorithm::kOneHop).why_not(question) == nullptr ? Algorithm::kOneHop : Algorithm::kDirect;
+  }
   if (settings_.algorithm && OrderOf(*settings_.algorithm) == Order::kRing) order = Order::kRing;
   if (settings_.algorithm) {
     const bool can = RowOf(*settings_.algorithm).why_not(question) == nullptr;

@@ -25,7 +25,7 @@ namespace annulus {
 struct Candidate {
   Algorithm algorithm = Algorithm::kRing;
   const char* why_not = nullptr;  // Null: the algorithm can do the call.
-  double seconds = 0;             // Modelled time; 0 when why_not is set.
+  double seconds = 0;             // Modelled time; 0 when why_not is set, and of kDirect, which has no model.
 };
 
 // Largest call of the middle sizes, in bytes. Caches hold calls of these sizes.

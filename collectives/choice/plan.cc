@@ -41,6 +41,7 @@ const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Alg
 
 static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
   const Call& call = input.call;
+  if (IsDirect(call.kind)) return choice.At(call.kind, HasVariableParts(call.kind) ? 0 : SentAtOnce(input));
   // A user-defined function may depend on the order, and not only in the last bits.
   const bool is_user_op = IsUserOp(call.op);
   const size_t sent = SentAtOnce(input);
@@ -65,13 +66,12 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
   params.output_parts = input.output_parts;
   params.round_slices = RoundSlices(settings);
   params.channels = settings.channels;
+  params.algorithm = AlgorithmOf(input, settings, choice);
   if (IsDirect(call.kind)) {
-    // The same for all sizes of the parts, because each rank knows only its own.
-    params.algorithm = Algorithm::kDirect;
+    // The same for all sizes of the parts: where they may differ, each rank knows only its own.
     params.slice_bytes = DirectSliceBytes(settings);
     return params;
   }
-  params.algorithm = AlgorithmOf(input, settings, choice);
   params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);
   const AlgorithmRow& row = RowOf(params.algorithm);
   if (row.stands_in_for_ring != nullptr) {

@@ -45,7 +45,8 @@ class Dispatcher {
 
   // Short cut for a small collective that repeats the latest one with other data, so that most of the bookkeeping stays
   // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
-  // proceed at once, which takes a microsecond or two. Does nothing, and returns nothing, for any other call.
+  // proceed at once, which takes a microsecond or two, and as long as its data takes to be copied. Does nothing, and
+  // returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given) {
     return IsMessage(given.kind) ? RunMessageAtOnce(given) : RunCallAgain(given);
   }
@@ -145,6 +146,8 @@ class Dispatcher {
   }
   // The part that all have.
   bool RepeatsLatest(const CallArguments& given) const;
+  // The same for what is neither an allreduce nor a barrier.
+  bool RepeatsLatestOther(const CallArguments& given) const;
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);

@@ -17,18 +17,24 @@ constexpr size_t kMostElements = size_t{1} << 30;
 // Most chunks of tensors that are put together within one lock: some 20 us.
 constexpr size_t kMostChunks = 4096;
 
-bool IsRepeatable(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier;
-}
-
 }  // namespace
 
 bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
   if (failures_->ended() || !driver_.MayRepeat()) return false;
-  if (given.kind == CollectiveKind::kBarrier) return engine_.Repeats(given.kind, DataType{}, ReduceOp{}, 0);
   // The engine's latest call was valid, so only the buffers remain to be checked.
-  return engine_.Repeats(given.kind, given.type, given.op, given.count) && given.created_op == 0 &&
-         HasGoodBuffers(given);
+  if (given.kind == CollectiveKind::kAllreduce) {
+    return engine_.Repeats(given.kind, given.type, given.op, 0, given.count) && given.created_op == 0 &&
+           HasGoodBuffers(given);
+  }
+  return given.kind == CollectiveKind::kBarrier ? engine_.Repeats(given.kind, DataType{}, ReduceOp{}, 0, 0)
+                                                : RepeatsLatestOther(given);
+}
+
+bool Dispatcher::RepeatsLatestOther(const CallArguments& given) const {
+  const ReduceOp op = Reduces(given.kind) ? given.op : ReduceOp{};
+  const int root = HasRoot(given.kind) ? given.root : 0;
+  return engine_.Repeats(given.kind, given.type, op, root, given.count) && given.created_op == 0 &&
+         HasGoodBuffers(given, rank(), nranks());
 }
 
 bool Dispatcher::CanRunAgain(const CallArguments& given) const {
@@ -37,7 +43,7 @@ bool Dispatcher::CanRunAgain(const CallArguments& given) const {
 
 bool Dispatcher::CanDriveAgain(const Request& request) const {
   const CallArguments& a = request.arguments;
-  const bool is_plain = !request.is_fused() && request.stream == nullptr && IsRepeatable(a.kind);
+  const bool is_plain = !request.is_fused() && request.stream == nullptr;
   return is_plain && a.send_queue == nullptr && a.recv_queue == nullptr && !by_priority() && RepeatsLatest(a);
 }
 
@@ -46,7 +52,7 @@ bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {
 }
 
 std::optional<Code> Dispatcher::RunCallAgain(const CallArguments& given) {
-  if (!IsRepeatable(given.kind) || given.priority() != 0 || given.agree_first()) return std::nullopt;
+  if (given.priority() != 0 || given.agree_first()) return std::nullopt;
   CallQueue::Turn turn(queue_);
   if (!turn || !CanRunAgain(given)) return std::nullopt;
   Call call = engine_.latest();
@@ -75,7 +81,7 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   const CallArguments& given = group.front();
   if (IsMessage(given.kind)) return SubmitMessages(group, handle);
   if (group.size() > 1) return SubmitAsOne(group, handle);
-  if (!IsRepeatable(given.kind) || !MaySubmitOne(given)) return false;
+  if (!MaySubmitOne(given)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
   Call call = engine_.latest();
@@ -90,6 +96,7 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   if (begins_before) begin();
   Request* const request = given.options == nullptr ? requests_->AddPlain(given) : requests_->Add(given);
   request->discarded = handle == nullptr;
+  if (HasRoot(given.kind)) ForgetUnused(&request->arguments, rank(), nranks());
   if (begins && !begins_before) begin();
   request->plan = engine_.plan();
   request->call = call;

@@ -64,6 +64,7 @@ std::string CandidateText(const Candidate& candidate, bool is_chosen) {
   std::string text = std::string(is_chosen ? "  * " : "    ") + AlgorithmText(candidate.algorithm);
   text.resize(std::max<size_t>(text.size() + 1, 16), ' ');
   if (candidate.why_not != nullptr) return text + "no candidate: " + candidate.why_not + "\n";
+  if (candidate.seconds == 0) return text + "in rounds; its time is not modelled\n";
   return text + Microseconds(candidate.seconds) + ", " + OrderText(candidate.algorithm) + "\n";
 }
 

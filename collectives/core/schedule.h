@@ -75,8 +75,8 @@ struct ScheduleParams {
   size_t slice_bytes = 1;  // Largest slice; a multiple of element_bytes. Unused by kOneHop.
   int round_slices = 1;
   int channels = 1;
-  // Parts by rank; they outlive the schedule. kDirect: the data to and from that rank. With variable parts: the parts
-  // of reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
+  // Parts by rank; they outlive the schedule. Direct kinds: the data to and from that rank. With variable parts: the
+  // parts of reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
   // kDirect: set by FillRoundEnds (direct_schedule.h).

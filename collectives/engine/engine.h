@@ -43,13 +43,13 @@ class Engine {
   // Units: call.count in elements of call.type.
   void Start(const Call& call, const Buffers& buffers);
 
-  // Whether a call without a root equals the latest one except for its number, and its runner can repeat it. Then
-  // StartAgain may begin it without planning. Values in place of a Call: fields that have just been put together are
-  // compared as one wider word, which would wait for every store before it.
-  bool Repeats(CollectiveKind kind, DataType type, ReduceOp op, uint64_t count) const {
+  // Whether a call equals the latest one except for its number, and its runner can repeat it. Then StartAgain may begin
+  // it without planning. What its kind does not have is 0. Values in place of a Call: fields that have just been put
+  // together are compared as one wider word, which would wait for every store before it.
+  bool Repeats(CollectiveKind kind, DataType type, ReduceOp op, int root, uint64_t count) const {
     const Call& last = work_.call;
     return repeat_.runner != nullptr && count == last.count && kind == last.kind && type == last.type &&
-           op == last.op && last.root == 0;
+           op == last.op && root == last.root;
   }
   // What Repeats says of a call stays so until this changes. Never 0.
   uint64_t plan() const { return repeat_.plan; }

@@ -1,5 +1,5 @@
-// Direct: gather, scatter and all-to-all. Slices go straight between the two ranks concerned; no other algorithm does
-// these collectives.
+// Direct: gather, scatter and all-to-all. Slices go straight between the two ranks concerned. No other algorithm does
+// these collectives, but for small ones (one_hop).
 //
 // Threads: as Runner.
 #pragma once

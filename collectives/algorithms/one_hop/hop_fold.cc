@@ -18,11 +18,12 @@ void HopFold::Start(const Schedule* schedule, Range range, const Work* work) {
   op_.op = work->op;
 }
 
-void HopFold::StartWhole(const ScheduleParams& params, const Work* work) {
+void HopFold::StartWhole(const ScheduleParams& params, size_t begin, const Work* work) {
   Start(nullptr, {0, 1}, work);
   step_ = Step();
   step_.kind = Step::Kind::kFold;
   step_.finish = true;
+  step_.input_offset = begin;
   step_.bytes = params.count * params.element_bytes;
   op_.count = params.count;
   op_.divisor = work->divisor;
@@ -32,7 +33,7 @@ void HopFold::FoldAll() {
   if (op_.count == 0) return;
   const Nanoseconds clock = work_->TraceClock();
   op_.dst[0] = work_->output.data;
-  op_.inline_src[0] = work_->input.data;
+  op_.inline_src[0] = work_->input.data + step_.input_offset;
   op_.inline_src[1] = arrivals_[1 - rank_];
   RunOnHost(op_);
   Trace(step_.bytes, clock);

@@ -1,6 +1,7 @@
 #include "collectives/algorithms/one_hop/one_hop.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace annulus {
 
@@ -8,20 +9,22 @@ OneHop::OneHop(int rank, int nranks, const Links* links)
     : rank_(rank), nranks_(nranks), short_(rank, nranks, links), fold_(rank, nranks) {
   for (int k = 1; k < nranks; ++k) {
     Endpoint* const endpoint = links->At((rank + k) % nranks, 0);
-    endpoints_.push_back(endpoint);
+    links_.push_back(endpoint);
     posts_.emplace_back(endpoint);
   }
+  endpoints_.reserve(links_.size());
 }
 
 size_t OneHop::MemoryBytes(int nranks) {
   // ShortHop keeps a few words for each peer too.
   constexpr size_t kShortPeerBytes = 64;
-  return sizeof(OneHop) + static_cast<size_t>(nranks) * (sizeof(HopPeer) + sizeof(Endpoint*) + kShortPeerBytes);
+  return sizeof(OneHop) + static_cast<size_t>(nranks) * (sizeof(HopPeer) + 2 * sizeof(Endpoint*) + kShortPeerBytes);
 }
 
 bool OneHop::UsesShortPath(const ScheduleParams& params, const Work& work) const {
+  // An agreement is no call that a user could repeat, and only what can be repeated is worth the short path.
+  if (HasVariableParts(params.kind) || params.kind == CollectiveKind::kAgreement) return false;
   if (short_.most_bytes() == 0) return false;
-  if (params.kind != CollectiveKind::kAllreduce) return params.kind == CollectiveKind::kBarrier;
   return params.count * params.element_bytes <= short_.most_bytes() && work.segments == nullptr &&
          work.custom.user == nullptr && !work.custom.scales && work.input.queue == nullptr &&
          work.output.queue == nullptr;
@@ -31,21 +34,39 @@ void OneHop::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   schedule_ = OneHopSchedule(params, 0);
   is_short_ = UsesShortPath(params, *work);
-  // Two operands give the same bits in any order, so all chunks can be folded alike.
-  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work->custom.user == nullptr;
-  if (at_once) {
-    fold_.StartWhole(params, work);
-  } else {
-    fold_.Start(&schedule_, {2 * static_cast<size_t>(nranks_), Reduces(params.kind) ? nranks_ : 0}, work);
-  }
-  done_ = false;
+  has_output_ = done_ = false;
+  if (!schedule_.At(0, &own_step_)) own_step_ = Step();
+  UseLinks();
+  StartFold(params);
   if (!is_short_) return StartPosts();
-  const bool is_barrier = params.kind == CollectiveKind::kBarrier;
-  short_.Start(work, is_barrier ? 0 : static_cast<uint32_t>(params.count * params.element_bytes));
+  short_.Start(work, schedule_);
+}
+
+void OneHop::UseLinks() {
+  endpoints_.clear();
+  for (size_t k = 1; k <= links_.size(); ++k) {
+    Step step;
+    const bool sends = schedule_.At(2 * k, &step);
+    const bool receives = schedule_.At(2 * (links_.size() + 1 - k) + 1, &step);
+    if (sends || receives) endpoints_.push_back(links_[k - 1]);
+  }
+}
+
+void OneHop::StartFold(const ScheduleParams& params) {
+  const bool folds = Reduces(params.kind) && (params.kind != CollectiveKind::kReduce || rank_ == params.root);
+  // Two operands give the same bits in any order, so all that this rank folds can be folded alike.
+  const bool at_once = folds && nranks_ == 2 && work_->custom.user == nullptr && !HasVariableParts(params.kind) &&
+                       params.kind != CollectiveKind::kAllreduceGroup;
+  if (at_once) {
+    const size_t begin = params.kind == CollectiveKind::kReduceScatter ? static_cast<size_t>(rank_) * params.count : 0;
+    fold_.StartWhole(params, begin * params.element_bytes, work_);
+  } else {
+    fold_.Start(&schedule_, {2 * static_cast<size_t>(nranks_), folds ? nranks_ : 0}, work_);
+  }
 }
 
 void OneHop::StartAgain() {
-  done_ = false;
+  has_output_ = done_ = false;
   fold_.StartAgain();
   short_.StartAgain();
 }
@@ -57,34 +78,50 @@ bool OneHop::FinishesAtOnce() {
 
 Status OneHop::Progress(bool* moved) {
   if (!is_short_) return Runner::Progress(moved);
-  ANNULUS_RETURN_IF_ERROR(AdvanceShort(moved));
+  if (!has_output_) ANNULUS_RETURN_IF_ERROR(AdvanceShort(moved));
   if (done_) return Status();
   ANNULUS_RETURN_IF_ERROR(ProgressLinks(moved));
   // The last bytes may just have left, and nothing else would report it.
-  if (short_.done()) done_ = short_.Flush();
+  if (has_output_) done_ = short_.Flush();
   return Status();
 }
 
 Status OneHop::AdvanceShort(bool* moved) {
-  if (!short_.done()) {
-    ANNULUS_RETURN_IF_ERROR(short_.Progress(moved));
-    if (!short_.done()) return Status();
-    for (size_t k = 0; k < endpoints_.size(); ++k) fold_.SetArrival(k, short_.data(k));
-    // The short path is for host memory, and one buffer each way.
-    if (fold_.is_single()) {
-      fold_.FoldAll();
-    } else {
-      ANNULUS_RETURN_IF_ERROR(fold_.Advance(moved));
-    }
-    short_.PopAll();
-  }
+  ANNULUS_RETURN_IF_ERROR(short_.Progress(moved));
+  if (!short_.done()) return Status();
+  ANNULUS_RETURN_IF_ERROR(OnShortArrivals(moved));
+  short_.PopAll();
+  has_output_ = true;
   done_ = short_.Flush();
   return Status();
 }
 
+// The short path is for host memory, and one buffer each way. All that is sent has been copied, so the output may be
+// where the input is.
+Status OneHop::OnShortArrivals(bool* moved) {
+  if (fold_.is_single()) {
+    fold_.SetArrival(0, short_.data(0));
+    fold_.FoldAll();
+    return Status();
+  }
+  if (Reduces(work_->call.kind)) {
+    for (size_t k = 0; k < links_.size(); ++k) fold_.SetArrival(k, short_.data(k));
+    return fold_.Advance(moved);
+  }
+  if (own_step_.bytes > 0) CopyOwn();
+  short_.StoreAll();
+  return Status();
+}
+
+void OneHop::CopyOwn() const {
+  const std::byte* const from = work_->input.data + own_step_.input_offset;
+  std::byte* const to = work_->output.data + own_step_.output_offset;
+  if (from != to) std::memcpy(to, from, own_step_.bytes);
+}
+
 void OneHop::StartPosts() {
   const int n = nranks_;
-  own_.Reset(schedule_.At(0, &own_step_) ? own_step_.bytes : 0);
+  own_.Reset(own_step_.bytes);
   for (int k = 1; k < n; ++k) {
     Step send;
     Step receive;
@@ -146,7 +183,7 @@ int OneHop::AwaitedPeer() const {
 bool OneHop::WaitsFor(const Endpoint* endpoint) const {
   if (is_short_) return short_.WaitsFor(endpoint);
   for (size_t k = 0; k < posts_.size(); ++k) {
-    if (endpoints_[k] == endpoint) return posts_[k].waits();
+    if (links_[k] == endpoint) return posts_[k].waits();
   }
   return false;
 }

@@ -1,9 +1,10 @@
 // OneHop: every rank sends its data to each rank that needs it, and each rank reduces for itself. This takes one hop of
 // latency, where the ring takes 2(n-1). It folds in the order of the ring, so the bits are those of the ring.
 //
-// Small allreduces and barriers use the short path of the links that have one (ShortHop), and can be repeated.
-// Everything else uses posted slices (HopPeer), as the schedule says. The tags are the same, so ranks need not choose
-// the same path. What has arrived by either path is reduced by HopFold.
+// Calls in host memory use the short path of the links that have one (ShortHop), and can be repeated. Parts of
+// different sizes, groups, agreements, memory of devices and operations that the user made go by posted slices
+// (HopPeer). Both do what the schedule says, and the tags are the same, so ranks need not choose the same path. What
+// has arrived by either path is reduced by HopFold.
 //
 // Threads: as Runner.
 #pragma once
@@ -41,7 +42,14 @@ class OneHop final : public Runner, private Repeatable {
   bool FinishesAtOnce() override;
   bool UsesShortPath(const ScheduleParams& params, const Work& work) const;
   Status AdvanceShort(bool* moved);
+  // All that comes by the short path is there: makes the output of it.
+  Status OnShortArrivals(bool* moved);
+  void CopyOwn() const;
   Status Advance(bool* moved) override;
+  // Lists the links that the schedule uses.
+  void UseLinks();
+  // Begins the fold or folds of the call, if it has any on this rank.
+  void StartFold(const ScheduleParams& params);
   void StartPosts();
   Status StoreOwn(bool* moved);
 
@@ -49,12 +57,14 @@ class OneHop final : public Runner, private Repeatable {
   const int nranks_;
   ShortHop short_;
   std::vector<HopPeer> posts_;        // posts_[k]: with the rank 1 + k ahead.
-  std::vector<Endpoint*> endpoints_;  // endpoints_[k]: to the rank 1 + k ahead.
+  std::vector<Endpoint*> links_;      // links_[k]: to the rank 1 + k ahead.
+  std::vector<Endpoint*> endpoints_;  // Those that the latest call uses.
   OneHopSchedule schedule_;
   const Work* work_ = nullptr;
   bool is_short_ = false;
+  bool has_output_ = false;  // By the short path: the output is complete.
   bool done_ = true;
-  Step own_step_;  // Step for the own part of the output, if the schedule has one.
+  Step own_step_;  // Step for the own part of the output; empty if the schedule has none.
   PieceWork own_;
   HopFold fold_;
 };

@@ -1,6 +1,7 @@
 #include "collectives/algorithms/one_hop/short_hop.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "collectives/algorithms/slice_tag.h"
@@ -25,6 +26,32 @@ void ShortHop::Start(const Work* work, uint32_t bytes, uint64_t slice) {
   work_ = work;
   bytes_ = bytes;
   slice_ = slice;
+  for (Peer& peer : peers_) {
+    peer.sends = peer.receives = true;
+    peer.input_offset = 0;
+  }
+  num_sends_ = num_receives_ = static_cast<int>(peers_.size());
+  StartAgain();
+}
+
+void ShortHop::Start(const Work* work, const Schedule& schedule) {
+  work_ = work;
+  bytes_ = 0;
+  slice_ = 0;
+  num_sends_ = num_receives_ = 0;
+  const size_t n = peers_.size() + 1;
+  for (size_t k = 1; k < n; ++k) {
+    Peer& peer = peers_[k - 1];
+    Step send;
+    Step receive;
+    peer.sends = schedule.At(2 * k, &send);
+    peer.receives = schedule.At(2 * (n - k) + 1, &receive);
+    peer.input_offset = send.input_offset;
+    peer.output_offset = receive.output_offset;
+    num_sends_ += peer.sends ? 1 : 0;
+    num_receives_ += peer.receives ? 1 : 0;
+    bytes_ = static_cast<uint32_t>(std::max({size_t{bytes_}, send.bytes, receive.bytes}));
+  }
   StartAgain();
 }
 
@@ -41,15 +68,17 @@ void ShortHop::SendFirst() {
 }
 
 Status ShortHop::SendAll(bool* moved) {
-  own_tag_ = PackTag(work_->call, {static_cast<uint32_t>(rank_), slice_, 0});
+  MakeTag();
   for (Peer& peer : peers_) {
     if (peer.sent) continue;
-    Status sent = peer.short_path->SendCopy(own_tag_, work_->input.data, bytes_);
+    Status sent = peer.short_path->SendCopy(own_tag_, work_->input.data + peer.input_offset, bytes_);
     if (sent.would_block()) continue;
     ANNULUS_RETURN_IF_ERROR(std::move(sent));
     peer.sent = *moved = true;
     --unsent_;
-    if (counts_) work_->monitor->Sent(peer.rank, bytes_);
+    if (!counts_) continue;
+    work_->monitor->Sent(peer.rank, bytes_);
+    Trace(TraceEvent::Kind::kSent, peer);
   }
   return Status();
 }
@@ -67,21 +96,38 @@ Status ShortHop::ReceiveAll(bool* moved) {
     peer.data = slice.data;
     peer.came = *moved = true;
     --missing_;
-    if (counts_) work_->monitor->Received(peer.rank, bytes_);
+    if (!counts_) continue;
+    work_->monitor->Received(peer.rank, bytes_);
+    Trace(TraceEvent::Kind::kReceived, peer);
   }
   return Status();
 }
 
-int ShortHop::AwaitedPeer() const {
+void ShortHop::StoreAll() const {
+  if (bytes_ == 0) return;
   for (const Peer& peer : peers_) {
-    if (!peer.sent || !peer.came) return peer.rank;
+    if (peer.receives) std::memcpy(work_->output.data + peer.output_offset, peer.data, bytes_);
   }
-  return -1;
+}
+
+void ShortHop::Trace(TraceEvent::Kind kind, const Peer& peer) const {
+  const Nanoseconds now = work_->TraceClock();
+  if (now == 0) [[likely]]
+    return;
+  Step step;
+  step.slice = slice_;
+  step.chunk = static_cast<uint32_t>(kind == TraceEvent::Kind::kSent ? rank_ : peer.rank);
+  work_->TraceSlice(kind, step, 0, peer.rank, bytes_, now);
+}
+
+int ShortHop::AwaitedPeer() const {
+  const auto awaited = std::ranges::find_if(peers_, IsAwaited);
+  return awaited != peers_.end() ? awaited->rank : -1;
 }
 
 bool ShortHop::WaitsFor(const Endpoint* endpoint) const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [endpoint](const Peer& peer) { return peer.endpoint == endpoint && !(peer.sent && peer.came); });
+  return std::ranges::any_of(peers_,
+                             [endpoint](const Peer& peer) { return peer.endpoint == endpoint && IsAwaited(peer); });
 }
 
 }  // namespace annulus

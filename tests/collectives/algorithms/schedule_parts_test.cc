@@ -122,6 +122,13 @@ TEST_P(SchedulePartsTest, OneHopCarriesVariableParts) {
   }
 }
 
+TEST_P(SchedulePartsTest, OneHopBringsEveryPartToItsPlace) {
+  for (CollectiveKind kind : {CollectiveKind::kGather, CollectiveKind::kScatter, CollectiveKind::kAlltoall}) {
+    CheckMany(Params(kind, Algorithm::kOneHop), 8);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(SchedulePartsRuleTest, DirectExchangesNeedTwoStepsInFlight) {
   ScheduleParams p;
   p.kind = CollectiveKind::kAlltoall;

@@ -55,10 +55,26 @@ TEST(AlgorithmChoiceTest, IsOneThatTheCallCanBeDoneBy) {
 
 TEST(AlgorithmChoiceTest, OfCallsThatCanBeDoneInOneWayIsThatOne) {
   const AlgorithmChoice choice(PlanSettings{}, Topology(4));
-  EXPECT_EQ(choice.At(CollectiveKind::kGather, 100), Algorithm::kDirect);
+  EXPECT_EQ(choice.At(CollectiveKind::kGatherv, 100), Algorithm::kDirect);
   EXPECT_EQ(choice.At(CollectiveKind::kAlltoallv, 100), Algorithm::kDirect);
   EXPECT_EQ(choice.At(CollectiveKind::kSend, 100), Algorithm::kMessage);
   EXPECT_EQ(AlgorithmChoice(PlanSettings(), Topology(1)).At(CollectiveKind::kAllreduce, 8), Algorithm::kRing);
+}
+
+TEST(AlgorithmChoiceTest, SmallPartsOfOneSizeGoInOneHopAndOthersStraight) {
+  for (const auto kind : {CollectiveKind::kGather, CollectiveKind::kScatter, CollectiveKind::kAlltoall}) {
+    PlanSettings settings;
+    const AlgorithmChoice choice(settings, Topology(16));
+    EXPECT_EQ(choice.At(kind, 100), Algorithm::kOneHop);
+    EXPECT_EQ(choice.At(kind, settings.small_bytes), Algorithm::kOneHop);
+    EXPECT_EQ(choice.At(kind, settings.small_bytes + 1), Algorithm::kDirect);
+    EXPECT_EQ(AlgorithmChoice(settings, Topology(17)).At(kind, 100), Algorithm::kDirect);
+    EXPECT_EQ(choice.Candidates(kind, 100).size(), 2u);
+    for (const AlgorithmName& wish : kAlgorithms) {  // As if it were not set, since no other one can do these.
+      settings.algorithm = wish.algorithm;
+      EXPECT_EQ(AlgorithmChoice(settings, Topology(16)).At(kind, 100), Algorithm::kOneHop);
+    }
+  }
 }
 
 TEST(AlgorithmChoiceTest, IsTheUsersWhereTheCallCanBeDoneSo) {

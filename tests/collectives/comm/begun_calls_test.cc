@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "collectives/comm/communicator.h"
+#include "tests/collectives/harness/c_call.h"
 #include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/oracle.h"
 #include "tests/collectives/harness/rank_threads.h"
 
 namespace annulus {
@@ -93,6 +95,33 @@ int RunRounds(annulus_comm_t* const (&comms)[2], Form form, size_t each) {
   return at_first_look;
 }
 
+// The same for one call of any kind at a time, of three int64.
+int RunRoundsOf(annulus_comm_t* const (&comms)[2], const Call& call) {
+  int at_first_look = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<Bytes> in;
+    for (const int rank : {0, 1}) in.push_back(MakeInput(call.type, InputElements(call, 2), rank, round));
+    Bytes out[2];
+    annulus_request_t* requests[2] = {};
+    for (const int rank : {0, 1}) {
+      out[rank].resize(OutputElements(call, 2) * sizeof(int64_t));
+      const void* const from = in[rank].data();
+      const annulus_status_t started =
+          IsDirect(call.kind) ? SubmitPartsCall(comms[rank], {call, from, out[rank].data()}, &requests[rank])
+                              : SubmitCall(comms[rank], call, from, out[rank].data(), &requests[rank]);
+      EXPECT_EQ(started, ANNULUS_OK) << LastMessage();
+    }
+    at_first_look += EndsAtFirstLook(comms[1], requests[1]) ? 1 : 0;
+    for (const int rank : {1, 0}) {
+      EXPECT_EQ(annulus_request_wait(requests[rank], -1), ANNULUS_OK);
+      EXPECT_EQ(annulus_request_free(requests[rank]), ANNULUS_OK);
+      const Bytes expected = ExpectedOutput(call, in, rank);
+      EXPECT_TRUE(expected.empty() || out[rank] == expected) << KindName(call.kind) << " on rank " << rank;
+    }
+  }
+  return at_first_look;
+}
+
 TEST(BegunCallsTest, WhatACallSendsLeavesWhenItIsStartedAndThatOfTheNextWhenItHasEnded) {
   annulus_comm_t* comms[2] = {};
   Tally warm;
@@ -109,6 +138,35 @@ TEST(BegunCallsTest, WhatACallSendsLeavesWhenItIsStartedAndThatOfTheNextWhenItHa
     for (const Form form : {Form::kNamed, Form::kSubmitted, Form::kWithOptions}) {
       for (const size_t each : {1, 2, 3})
         EXPECT_GT(RunRounds(comms, form, each), kRounds / 2) << static_cast<int>(form) << ", " << each << " at a time";
+    }
+    over.Add();
+  });
+}
+
+// Rank 1 has all it needs when rank 0 has started its call, and nobody waits there.
+TEST(BegunCallsTest, SoDoesWhatCollectivesOfOtherKindsSend) {
+  constexpr CollectiveKind kKinds[] = {
+      CollectiveKind::kReduceScatter, CollectiveKind::kAllgather, CollectiveKind::kBroadcast, CollectiveKind::kReduce,
+      CollectiveKind::kGather,        CollectiveKind::kScatter,   CollectiveKind::kAlltoall};
+  annulus_comm_t* comms[2] = {};
+  Tally ready;
+  Tally over;
+  Cluster(ConfigOf("shm", 2)).Run([&](annulus_comm_t* own, int rank) {
+    Warm(own, rank);
+    comms[rank] = own;
+    ready.Add();
+    if (rank == 1) {
+      ASSERT_TRUE(over.WaitFor(1));
+      return;
+    }
+    ASSERT_TRUE(ready.WaitFor(2));
+    for (const CollectiveKind kind : kKinds) {
+      Call call;
+      call.kind = kind;
+      call.type = DataType::kInt64;
+      call.count = kCount;
+      call.root = kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ? 1 : 0;
+      EXPECT_GT(RunRoundsOf(comms, call), kRounds / 2) << KindName(kind);
     }
     over.Add();
   });
