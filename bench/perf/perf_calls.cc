@@ -11,7 +11,7 @@
 namespace annulus::perf {
 namespace {
 
-constexpr std::array kModeNames = {"blocking", "async", "group"};
+constexpr std::array kModeNames = {"blocking", "async", "group", "overlap"};
 static_assert(kModeNames.size() == kAllModes.size());
 
 annulus_status_t Block(annulus_comm_t* comm, const CallSpec& spec, const CallBuffers& buffers) {
@@ -118,7 +118,9 @@ std::optional<Mode> ParseMode(std::string_view name) {
   return static_cast<Mode>(found - kModeNames.begin());
 }
 
-bool HasMode(Kind kind, Mode mode) { return kind != Kind::kPingpong || mode != Mode::kGroup; }
+bool HasMode(Kind kind, Mode mode) {
+  return kind != Kind::kPingpong || mode == Mode::kBlocking || mode == Mode::kAsync;
+}
 
 CallPass::CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vector<CallBuffers> buffers, Gpu* gpu)
     : group_(group),
@@ -166,6 +168,7 @@ annulus_status_t CallPass::MakeAll() {
     status = mode_ == Mode::kBlocking ? MakeOne(each) : Start(each);
     if (status != ANNULUS_OK) break;
   }
+  computing_.Run();
   return mode_ == Mode::kBlocking ? status : Finish(status);
 }
 

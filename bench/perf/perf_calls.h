@@ -1,4 +1,4 @@
-// CallPass: the calls of one timed pass, made through the C API in one of three modes.
+// CallPass: the calls of one timed pass, made through the C API in one of several modes.
 //
 // A pass allocates nothing once it has run.
 //
@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "bench/perf/perf_collective.h"
+#include "bench/perf/perf_computing.h"
 #include "bench/perf/perf_gpu.h"
 #include "bench/perf/perf_group.h"
 
@@ -23,14 +24,15 @@ enum class Mode {
   kBlocking,  // One call after the other.
   kAsync,     // All are started, then waited for.
   kGroup,     // All in one annulus_submit, and one wait.
+  kOverlap,   // All are started; then the caller computes before it waits for them.
 };
 
-inline constexpr std::array kAllModes = {Mode::kBlocking, Mode::kAsync, Mode::kGroup};
+inline constexpr std::array kAllModes = {Mode::kBlocking, Mode::kAsync, Mode::kGroup, Mode::kOverlap};
 
 const char* ModeName(Mode mode);
 std::optional<Mode> ParseMode(std::string_view name);
 
-// The answer of pingpong waits for its message, so the two cannot be submitted together.
+// The answer of pingpong waits for its message, so the two cannot be submitted together, and nobody computes meanwhile.
 bool HasMode(Kind kind, Mode mode);
 
 struct CallBuffers {
@@ -44,6 +46,9 @@ class CallPass {
   CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vector<CallBuffers> buffers, Gpu* gpu);
 
   Status operator()();
+
+  // What the caller computes in kOverlap; nothing until this is set.
+  void set_computing(const Computing& computing) { computing_ = computing; }
 
  private:
   annulus_status_t MakeOne(const CallBuffers& buffers);
@@ -67,6 +72,7 @@ class CallPass {
   const int receiver_;
   std::vector<annulus_call_t> calls_;  // Calls of one pass, when the mode is a group.
   std::vector<annulus_request_t*> requests_;
+  Computing computing_;
 };
 
 }  // namespace annulus::perf

@@ -69,15 +69,21 @@ Json MachineJson(const Machine& machine) {
 }
 
 Json FormJson(const FormResult& form, double share) {
-  return {{"median_us", form.timing.median_us},
-          {"min_us", form.timing.min_us},
-          {"p99_us", form.timing.p99_us},
-          {"samples", form.timing.samples},
-          {"calls_per_sample", form.timing.calls_per_sample},
-          {"algbw_gb_per_s", form.algbw},
-          {"busbw_gb_per_s", form.busbw},
-          {"limit_percent", share},
-          {"wrong", form.wrong < 0 ? Json() : Json(form.wrong)}};
+  Json json = {{"median_us", form.timing.median_us},
+               {"min_us", form.timing.min_us},
+               {"p99_us", form.timing.p99_us},
+               {"samples", form.timing.samples},
+               {"calls_per_sample", form.timing.calls_per_sample},
+               {"algbw_gb_per_s", form.algbw},
+               {"busbw_gb_per_s", form.busbw},
+               {"limit_percent", share},
+               {"wrong", form.wrong < 0 ? Json() : Json(form.wrong)}};
+  if (form.alone_us > 0) {
+    json["alone_us"] = form.alone_us;
+    json["computing_us"] = form.computing_us;
+    json["overlap_percent"] = form.Overlap();
+  }
+  return json;
 }
 
 class JsonWriter final : public Report {
@@ -132,7 +138,8 @@ class CsvWriter final : public Report {
   void Begin(const Options&, const Machine& machine) override {
     ranks_ = machine.ranks;
     out_ << "collective,ranks,links,bytes,count,type,op,root,form,median_us,min_us,p99_us,samples,calls_per_sample,"
-            "algbw_gb_per_s,busbw_gb_per_s,limit_us,limit_percent,wrong,mode,calls\n";
+            "algbw_gb_per_s,busbw_gb_per_s,limit_us,limit_percent,wrong,mode,calls,"
+            "alone_us,computing_us,overlap_percent\n";
     links_ = machine.links.find(',') == std::string::npos ? machine.links : "mixed";
   }
 
@@ -153,7 +160,12 @@ class CsvWriter final : public Report {
          << ',' << form.timing.min_us << ',' << form.timing.p99_us << ',' << form.timing.samples << ','
          << form.timing.calls_per_sample << ',' << form.algbw << ',' << form.busbw << ',' << row.limit_us << ','
          << share << ',' << (form.wrong < 0 ? "" : std::to_string(form.wrong)) << ',' << ModeName(row.mode) << ','
-         << row.calls << '\n';
+         << row.calls << ',';
+    if (form.alone_us > 0) {
+      out_ << form.alone_us << ',' << form.computing_us << ',' << form.Overlap() << '\n';
+    } else {
+      out_ << ",,\n";
+    }
     out_.flush();
   }
 

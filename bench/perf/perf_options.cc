@@ -155,9 +155,11 @@ void Declare(CLI::App& app, Words& words, Options& options) {
       ->check(From(0, kMostRanks - 1));
   app.add_option("-c,--check", words.check, "1 = check every element of the results")->check(From(0, 1));
   app.add_option("-m,--async", options.async_calls, "calls in flight at once, or in one group")->check(From(1, 1024));
-  app.add_option("--mode", words.modes,
-                 "blocking (one call after the other), async (all started, then waited for), group (all in one submit) "
-                 "or all; auto = blocking, or async if -m is more than 1")
+  app.add_option(
+         "--mode", words.modes,
+         "blocking (one call after the other), async (all started, then waited for), group (all in one submit), "
+         "overlap (all started, then computing for as long as they take alone, then waited for) or all; auto = "
+         "blocking, or async if -m is more than 1")
       ->delimiter(',');
   app.add_option("-R,--local_register", words.local_register,
                  "1 = buffers in registered memory, which peers read in place")

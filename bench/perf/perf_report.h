@@ -6,6 +6,7 @@
 // Threads: one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -49,6 +50,14 @@ struct FormResult {
   double algbw = 0;    // GB/s: size / median time.
   double busbw = 0;    // GB/s: algbw x BusFactor.
   int64_t wrong = -1;  // -1: not checked.
+  // Mode::kOverlap: the times of the calls without computing and of the computing without calls, each for one call. The
+  // timing is that of both together.
+  double alone_us = 0;
+  double computing_us = 0;
+  // How much of the calls' own time was over when the computing was, in percent of it.
+  double Overlap() const {
+    return alone_us > 0 ? std::clamp((alone_us + computing_us - timing.median_us) / alone_us * 100, 0.0, 100.0) : 0;
+  }
 };
 
 struct Row {

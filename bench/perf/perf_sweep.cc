@@ -13,6 +13,7 @@
 #include "bench/perf/limit/perf_limit.h"
 #include "bench/perf/perf_buffers.h"
 #include "bench/perf/perf_calls.h"
+#include "bench/perf/perf_computing.h"
 #include "bench/perf/perf_measure.h"
 #include "transport/select/select.h"
 
@@ -110,12 +111,26 @@ class Sweep {
     ANNULUS_RETURN_IF_ERROR(Check(row, place, pass, form));
     const Effort effort = {options_.warmup, options_.iterations, options_.seconds};
     ANNULUS_RETURN_IF_ERROR(Measure(group_, effort, pass, &form->timing));
-    for (double* time : {&form->timing.median_us, &form->timing.min_us, &form->timing.p99_us}) {
+    if (row.mode == Mode::kOverlap) ANNULUS_RETURN_IF_ERROR(MeasureOverlap(effort, &calls, form));
+    for (double* time :
+         {&form->timing.median_us, &form->timing.min_us, &form->timing.p99_us, &form->alone_us, &form->computing_us}) {
       *time *= TimeFactor(row.spec.kind) / row.calls;
     }
     form->algbw = static_cast<double>(row.bytes) / form->timing.median_us * 1e-3;  // Bytes per us to 10^9 bytes per s.
     form->busbw = form->algbw * BusFactor(row.spec.kind, group_.size());
     return Check(row, place, pass, form);
+  }
+
+  // The same calls while the caller computes for as long as they took in `form`.
+  Status MeasureOverlap(const Effort& effort, CallPass* calls, FormResult* form) {
+    form->alone_us = form->timing.median_us;
+    Computing computing;
+    ANNULUS_RETURN_IF_ERROR(Computing::Lasting(form->alone_us * 1e-6, group_, &computing));
+    form->computing_us = computing.seconds() * 1e6;
+    calls->set_computing(computing);
+    ANNULUS_RETURN_IF_ERROR(Measure(group_, effort, std::ref(*calls), &form->timing));
+    calls->set_computing(Computing());
+    return Status();
   }
 
   Group& group_;

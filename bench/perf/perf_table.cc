@@ -36,6 +36,7 @@ std::string Rate(double rate) { return Format("%7.*f", rate < 10 ? 3 : 2, rate);
 constexpr char kCallColumns[] = "#      size       count     type    op root";
 constexpr char kModeColumn[] = "     mode";
 constexpr char kFormColumns[] = " | time(us)      min      p99   algbw   busbw lim% #wrong";
+constexpr char kOverlapColumn[] = " ovl%";
 
 std::string Form(const FormResult& form, double share) {
   const std::string wrong = form.wrong < 0 ? "-" : std::to_string(form.wrong);
@@ -96,7 +97,13 @@ class Table final : public Report {
     has_modes_ = options.modes != std::vector{Mode::kBlocking};
     if (has_modes_) {
       out_ << "# times are of one call; " << Plural(options.async_calls, "call")
-           << " in a row (blocking), in flight at once (async) or in one submit (group)\n";
+           << " in a row (blocking), in flight at once (async, overlap) or in one submit (group)\n";
+    }
+    has_overlap_ = std::ranges::count(options.modes, Mode::kOverlap) > 0;
+    if (has_overlap_) {
+      out_
+          << "# overlap: times in which the caller also computes, for as long as the calls take alone; ovl% = how much "
+             "of that the computing hid\n";
     }
     if (std::ranges::count(options.kinds, Kind::kPingpong) > 0) {
       out_ << "# pingpong: half the time of a message and its answer\n";
@@ -111,8 +118,8 @@ class Table final : public Report {
     out_ << Format("%11s %11zu %8s %5s %4s", SizeText(row.bytes).c_str(), row.spec.count,
                    barrier ? "-" : TypeName(row.spec.type), HasOp(kind_) ? OpName(row.spec.op) : "-",
                    HasRoot(kind_) ? std::to_string(row.spec.root).c_str() : "-")
-         << (has_modes_ ? Format("%9s", ModeName(row.mode)) : "") << Form(row.out, row.OutShare());
-    if (HasInPlaceForm(kind_)) out_ << Form(row.in, row.InShare());
+         << (has_modes_ ? Format("%9s", ModeName(row.mode)) : "") << FormOf(row, row.out, row.OutShare());
+    if (HasInPlaceForm(kind_)) out_ << FormOf(row, row.in, row.InShare());
     out_ << std::endl;  // Each row is seen as soon as it is known.
   }
 
@@ -123,18 +130,25 @@ class Table final : public Report {
   void Fail(const std::string&) override { out_ << "# incomplete: the run failed" << std::endl; }
 
  private:
+  std::string FormOf(const Row& row, const FormResult& form, double share) const {
+    const std::string overlap = row.mode == Mode::kOverlap ? Format(" %4.0f", form.Overlap()) : "    -";
+    return Form(form, share) + (has_overlap_ ? overlap : "");
+  }
+
   void AddHead(Kind kind) {
     const std::string calls = std::string(kCallColumns) + (has_modes_ ? kModeColumn : "");
-    constexpr int kFormWidth = sizeof(kFormColumns) - 1;
+    const std::string form = std::string(kFormColumns) + (has_overlap_ ? kOverlapColumn : "");
     out_ << "#\n"
-         << Format("# %-*s | %-*s", static_cast<int>(calls.size()) - 2, KindName(kind), kFormWidth - 3, "out of place")
+         << Format("# %-*s | %-*s", static_cast<int>(calls.size()) - 2, KindName(kind),
+                   static_cast<int>(form.size()) - 3, "out of place")
          << (HasInPlaceForm(kind) ? " | in place" : "") << "\n"
-         << calls << kFormColumns << (HasInPlaceForm(kind) ? kFormColumns : "") << "\n";
+         << calls << form << (HasInPlaceForm(kind) ? form : "") << "\n";
   }
 
   std::ostream& out_;
   bool headed_ = false;
-  bool has_modes_ = false;  // Not all calls are blocking.
+  bool has_modes_ = false;    // Not all calls are blocking.
+  bool has_overlap_ = false;  // Some overlap with computing.
   Kind kind_{};
 };
 

@@ -153,7 +153,33 @@ TEST(CsvReport, HasAsManyFieldsAsNames) {
   const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ',') + 1; };
   EXPECT_EQ(fields(head), fields(out));
   EXPECT_EQ(fields(head), fields(in));
-  EXPECT_EQ(in.substr(in.size() - 10), ",3,async,4") << in;
+  EXPECT_EQ(in.substr(in.size() - 13), ",3,async,4,,,") << in;
+}
+
+Row OverlapRow() {
+  Row row = SampleRow();
+  row.mode = Mode::kOverlap;
+  row.out.timing.median_us = 15;
+  row.out.alone_us = 8;
+  row.out.computing_us = 9;  // 8 + 9 - 15 of 8 are hidden.
+  row.in = row.out;
+  row.in.timing.median_us = 18;  // More than one after the other.
+  return row;
+}
+
+TEST(Reports, SayHowMuchOfACallComputingHid) {
+  const auto json = nlohmann::json::parse(Written(JsonReport, OverlapRow()));
+  EXPECT_DOUBLE_EQ(json["results"][0]["out_of_place"]["overlap_percent"].get<double>(), 25);
+  EXPECT_DOUBLE_EQ(json["results"][0]["in_place"]["overlap_percent"].get<double>(), 0);
+  EXPECT_NE(Written(CsvReport, OverlapRow()).find(",overlap,4,8,9,25\n"), std::string::npos);
+  std::ostringstream out;
+  Options options;
+  options.modes = {Mode::kAsync, Mode::kOverlap};
+  const std::unique_ptr<Report> report = TableReport(out);
+  report->Begin(options, Machine());
+  report->Add(OverlapRow());
+  EXPECT_NE(out.str().find("#wrong ovl% | time"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("   25 |"), std::string::npos) << out.str();
 }
 
 TEST(TableReport, ShowsUncheckedResultsAsUnchecked) {

@@ -216,7 +216,7 @@ TEST(Perf, GatherAndScatterHaveNoLimit) {
   const std::string csv = ReadFile(Temporary("root.csv"));
   EXPECT_NE(csv.find("gather,2,shared memory,1024,128,float32,,0,in_place,"), std::string::npos) << csv;
   // No limit's time, no share of it, nothing wrong.
-  EXPECT_NE(csv.find(",0,0,0,blocking,1\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",0,0,0,blocking,1,,,\n"), std::string::npos) << csv;
 }
 
 TEST(Perf, EveryModeIsRight) {
@@ -229,8 +229,8 @@ TEST(Perf, EveryModeIsRight) {
       ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
       const auto json = nlohmann::json::parse(ReadFile(json_path));
       EXPECT_EQ(json["wrong"], 0);
-      // Ten calls, and the barrier, which has one size, in three modes; pingpong in two.
-      EXPECT_EQ(json["results"].size(), 2u * (9 * 3 + 2) + 3);
+      // Ten calls, and the barrier, which has one size, in four modes; pingpong in two.
+      EXPECT_EQ(json["results"].size(), 2u * (9 * 4 + 2) + 4);
       for (const auto& row : json["results"]) EXPECT_EQ(std::to_string(row["calls"].get<int>()), calls);
     }
   }
@@ -248,11 +248,30 @@ TEST(Perf, CallsInFlightAndGroupsHaveALimit) {
   }
 }
 
+TEST(Perf, MeasuresHowMuchOfACallComputingHides) {
+  const std::string json_path = Temporary("overlap.json");
+  LauncherRun run(Perf(2, "-b 8 -e 256K -f 32768 --mode overlap --collective allreduce,sendrecv,barrier --json " +
+                              json_path + " " + kQuick));
+  ASSERT_EQ(run.Finish(), 0) << run.err();
+  const nlohmann::json json = nlohmann::json::parse(ReadFile(json_path));
+  EXPECT_EQ(json["wrong"], 0);
+  ASSERT_EQ(json["results"].size(), 5u);
+  for (const auto& row : json["results"]) {
+    const auto& form = row["out_of_place"];
+    EXPECT_GT(form["alone_us"].get<double>(), 0) << row;
+    EXPECT_GT(form["computing_us"].get<double>(), 0) << row;
+    // What was computed took its time. The slowest rank's time of the calls counts, and that of computing.
+    EXPECT_GT(form["median_us"].get<double>(), form["computing_us"].get<double>() / 2) << row;
+    EXPECT_GE(form["overlap_percent"].get<double>(), 0) << row;
+    EXPECT_LE(form["overlap_percent"].get<double>(), 100) << row;
+  }
+}
+
 TEST(Perf, SeesWrongElementsInEveryMode) {
   LauncherRun run(Perf(2, std::string("-b 1K -e 1K --limit 0 -m 4 --mode all --corrupt 3 ") + kQuick));
   EXPECT_EQ(run.Finish(), 3) << run.out() << run.err();
-  // Two checks of each of two forms in three modes.
-  EXPECT_NE(run.out().find("# wrong elements: 36"), std::string::npos) << run.out();
+  // Two checks of each of two forms in four modes.
+  EXPECT_NE(run.out().find("# wrong elements: 48"), std::string::npos) << run.out();
 }
 
 TEST(Perf, SeesWrongElementsOfDirectExchange) {
