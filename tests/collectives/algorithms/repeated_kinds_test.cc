@@ -237,10 +237,13 @@ TEST_P(RepeatedKindsTest, ADeadlineEndsWhatARootSendsAndItsWaitIsForAPeer) {
 
 TEST_P(RepeatedKindsTest, APeerThatLeavesEndsThem) {
   for (const CollectiveKind kind : kKinds) {
+    Tally warm;
     Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
       const int root = kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ? 0 : nranks() - 1;
       const Call call = CallOfKind(kind, 5, root);
       for (int round = 0; round < 3; ++round) ASSERT_NO_FATAL_FAILURE(RunRound(comm, call, rank, nranks(), round));
+      warm.Add();
+      ASSERT_TRUE(warm.WaitFor(nranks()));
       if (rank == nranks() - 1) return;  // Its communicator is destroyed.
       OwnBuffers own(call, rank, nranks(), 0);
       const Nanoseconds begin = Now();
