@@ -125,6 +125,7 @@ class Handle {
   bool closed() const { return comm_.load() == nullptr; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  Ranks ranks() const { return {static_cast<size_t>(rank_), static_cast<size_t>(size_)}; }
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
 

@@ -38,7 +38,7 @@ bool Handle::RunPlain(const CallOptions& options, std::span<const PlainCall> pla
   std::array<PlainArrays, kMostTogether> arrays;
   std::array<annulus_call_t, kMostTogether> calls{};
   for (size_t i = 0; i < plain.size(); ++i) {
-    if (!arrays[i].Describe(plain[i], size_, &calls[i])) return false;
+    if (!arrays[i].Describe(plain[i], ranks(), &calls[i])) return false;
     SetOptions(options, &calls[i]);
   }
   if (plain.size() > 1 && Overlap(calls[0], calls[1])) return false;
@@ -64,7 +64,7 @@ bool Handle::StartPlain(const CallOptions& options, const PlainCall& call, Plain
   CheckNotInReduction();
   if (closed()) throw Failure::Closed();
   annulus_call_t described{};
-  if (!plain->arrays.Describe(call, size_, &described)) return false;
+  if (!plain->arrays.Describe(call, ranks(), &described)) return false;
   SetOptions(options, &described);
   Reap();
   const WithoutGil without_gil;
@@ -84,7 +84,7 @@ bool Handle::StartPlainGroup(const CallOptions& options, const std::vector<Plain
   std::vector<annulus_call_t> calls(group.size());
   for (size_t i = 0; i < group.size(); ++i) {
     PlainArrays arrays;
-    if (!arrays.Describe(group[i], size_, &calls[i])) return false;
+    if (!arrays.Describe(group[i], ranks(), &calls[i])) return false;
     SetOptions(options, &calls[i]);
     arrays.MoveTo(&work->arrays);
   }
