@@ -181,8 +181,8 @@ bool PlainArrays::Describe(const PlainCall& plain, const Ranks& ranks, annulus_c
   call->op = static_cast<annulus_op_t>(plain.op);
   call->root = plain.root;
   call->tag = plain.tag;
-  send_ = py::reinterpret_borrow<py::object>(plain.send);
-  recv_ = py::reinterpret_borrow<py::object>(plain.recv);
+  if (send != nullptr) send_ = py::reinterpret_borrow<py::object>(plain.send);
+  if (recv != nullptr) recv_ = py::reinterpret_borrow<py::object>(plain.recv);
   return true;
 }
 

@@ -50,14 +50,15 @@ bool KeepUsed(const Ranks& ranks, PyObject* sendcounts, PyObject* recvcounts, Pl
 // plain. Throws what Python raises.
 pybind11::object NewOutput(const PlainCall& plain, const Ranks& ranks);
 
-// The arrays of such a call, which stay alive as long as this lives. They need no memory of their own.
+// The arrays of such a call, or of a send and a receive, which stay alive as long as this lives. They need no memory of
+// their own.
 class PlainArrays {
  public:
   PlainArrays() = default;
   PlainArrays(PlainArrays&&) = default;
   PlainArrays& operator=(PlainArrays&&) = default;
 
-  // Fills in *call, which is zero, and points to the counts of `plain`, which become elements. Once, first. Returns
+  // Fills in *call, which is zero, and points to the counts of `plain`, which become elements. Returns
   // false where an array is not plain or too long or short, or for a kind that has no plain form.
   bool Describe(const PlainCall& plain, const Ranks& ranks, annulus_call_t* call);
   // Leaves the arrays to `kept`, which has room for two more.

@@ -1,6 +1,7 @@
 #include "frameworks/python/runner.h"
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -111,7 +112,7 @@ PyObject* RunMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
 PyObject* StartMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   const Parts& parts = PartsOf(self);
   return Do(self, given, count, [&](const PlainCall& call, PyObject* result) {
-    return Start(RequestType(parts), parts.handle, *parts.options, call, result);
+    return Start(RequestType(parts), parts.handle, *parts.options, {&call, 1}, result);
   });
 }
 
@@ -135,30 +136,47 @@ PyObject* Group(const Parts& parts, PyObject* const* given) {
   return StartGroup(RequestType(parts), parts.handle, *parts.options, group, results.ptr());
 }
 
-// Whether the arguments send, dest, recv, source and tag are those of two plain messages, which have ended then.
-bool Exchange(const Parts& parts, PyObject* const* given) {
-  const Shared& shared = *parts.shared;
-  PlainCall both[] = {{ANNULUS_CALL_SEND, nullptr, nullptr}, {ANNULUS_CALL_RECV, nullptr, nullptr}};
-  auto& [send, recv] = both;
+// Reads the arguments send, dest, recv, source and tag. Returns false where they are those of no two plain messages.
+bool ExchangeOf(const Shared& shared, PyObject* const* given, PlainCall (*both)[2]) {
+  auto& [send, recv] = *both;
+  send.kind = ANNULUS_CALL_SEND;
+  recv.kind = ANNULUS_CALL_RECV;
   if (!ArrayOf(given[0], shared, &send.send) || !ArrayOf(given[2], shared, &recv.recv)) return false;
-  if (send.send == nullptr || recv.recv == nullptr) return false;
   int tag = 0;
   if (!NumberOf(given[1], &send.root) || !NumberOf(given[3], &recv.root) || !NumberOf(given[4], &tag)) return false;
   send.tag = recv.tag = tag;
-  return parts.handle->RunPlain(*parts.options, both);
+  return true;
 }
 
-PyObject* ExchangeMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+// As Do, of the arguments of an exchange.
+template <class Make>
+PyObject* DoExchange(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make) {
   if (count != 5) {
     PyErr_SetString(PyExc_TypeError, "exchange takes send, dest, recv, source and tag");
     return nullptr;
   }
   try {
-    return Py_NewRef(Exchange(PartsOf(self), given) ? given[2] : Py_NotImplemented);
+    PlainCall both[2]{};
+    PyObject* const made = ExchangeOf(*PartsOf(self).shared, given, &both) ? make(both, given[2]) : nullptr;
+    return made != nullptr ? made : Py_NewRef(Py_NotImplemented);
   } catch (...) {
     RaiseHandled();
     return nullptr;
   }
+}
+
+PyObject* ExchangeMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  const Parts& parts = PartsOf(self);
+  return DoExchange(self, given, count, [&](std::span<const PlainCall> both, PyObject* result) {
+    return parts.handle->RunPlain(*parts.options, both) ? Py_NewRef(result) : nullptr;
+  });
+}
+
+PyObject* StartExchangeMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  const Parts& parts = PartsOf(self);
+  return DoExchange(self, given, count, [&](std::span<const PlainCall> both, PyObject* result) {
+    return Start(RequestType(parts), parts.handle, *parts.options, both, result);
+  });
 }
 
 PyObject* GroupMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
@@ -207,6 +225,8 @@ void DefineRunner(py::module_* module, const py::dict& operations) {
       {"start", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&StartMethod)), METH_FASTCALL, nullptr},
       {"exchange", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&ExchangeMethod)), METH_FASTCALL,
        nullptr},
+      {"start_exchange", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&StartExchangeMethod)),
+       METH_FASTCALL, nullptr},
       {"group", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&GroupMethod)), METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Free)},

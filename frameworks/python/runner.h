@@ -14,6 +14,7 @@ namespace annulus_python {
 //   run(kind, send, recv, number, tag=0, sendcounts=None, recvcounts=None) -> the call's result
 //   start(the same) -> a request_type, whose wait returns that
 //   exchange(send, dest, recv, source, tag) -> recv
+//   start_exchange(the same) -> a request_type, whose wait returns recv
 //   group(arrays, in_place, op) -> a request_type of a list of allreduces, whose wait returns a list of their outputs
 //
 // `number` is a root or a peer, and of a reduction the operation's name; `tag` is the root of a reduce. The counts are

@@ -156,8 +156,10 @@ def every_kind(dtype, rows, make):
             if PREVIOUS == sender:
                 assert (same(_core.RECV, None, arrived, PREVIOUS, tag) == PREVIOUS + 1 + tag).all()
             if SIZE > 1:
-                assert comm._exchanged(mine + mine.dtype.type(tag), NEXT, arrived, PREVIOUS, tag) is arrived
-                assert (arrived == PREVIOUS + 1 + tag).all()
+                exchange = (mine + mine.dtype.type(tag), NEXT, arrived, PREVIOUS, tag)
+                for exchanged in (comm._exchanged, lambda *given: comm._begun_exchange(*given).wait()):
+                    arrived[:] = 0
+                    assert exchanged(*exchange) is arrived and (arrived == PREVIOUS + 1 + tag).all()
     same(_core.BARRIER, None, None, 0)
 
 
@@ -219,6 +221,11 @@ def declined(kind, send, recv, number, what, more=None):
     assert left is None or np.array_equal(left, recv), (kind, what)
 
 
+def not_exchanged(send, recv):
+    for function in (comm._exchanged, comm._begun_exchange):
+        assert function(send, NEXT, recv, PREVIOUS, 0) is NotImplemented
+
+
 for what, odd in ODD.items():
     for kind, (send, recv, number) in FITS.items():
         if send is not None:
@@ -227,11 +234,15 @@ for what, odd in ODD.items():
             declined(kind, send, odd, number, what)
     declined(_core.BROADCAST, odd, odd, 0, what)
     for send, recv in ((odd, good.copy()), (good, odd)):
-        assert comm._exchanged(send, NEXT, recv, PREVIOUS, 0) is NotImplemented, what
+        not_exchanged(send, recv)
     assert comm._begun_group([good, odd], False, "sum") is NotImplemented
     assert comm._begun_group([odd], True, "sum") is NotImplemented
-for send, recv in ((good, frozen), (None, good), (good, None)):
-    assert comm._exchanged(send, NEXT, recv, PREVIOUS, 0) is NotImplemented
+for send, recv in ((good, frozen), (None, good), (good, None), (good, good), (good[:SIZE + 1], good[SIZE:])):
+    not_exchanged(send, recv)
+for wrong in (None, 1.0, True, -1, 2**31, np.int64(0)):
+    for exchange in ((good, wrong, good.copy(), PREVIOUS, 0), (good, NEXT, good.copy(), wrong, 0), (good, NEXT, good.copy(), PREVIOUS, wrong)):
+        for function in (comm._exchanged, comm._begun_exchange):
+            assert function(*exchange) is NotImplemented, exchange[1:]
 for kind, (send, recv, number) in FITS.items():
     if recv is not None:
         declined(kind, send, frozen, number, "read-only")
@@ -312,6 +323,12 @@ for (kind, arguments), function in itertools.product(
         raise AssertionError(f"kind {kind} was taken")
     except pyannulus.InvalidArgument as error:
         assert error.rank == RANK and error.advice, error
+for function in (comm._exchanged, comm._begun_exchange):
+    try:
+        function(good, RANK, good.copy(), NEXT, 0)
+        raise AssertionError("an exchange with itself was taken")
+    except pyannulus.InvalidArgument as error:
+        assert "call 0 of the group" in str(error), error
 overlapping = np.ones(5, np.float32)
 try:
     comm._ran(_core.ALLREDUCE, overlapping[:4], overlapping[1:], "sum")
@@ -358,6 +375,19 @@ for _ in range(3):
     assert sys.getrefcount(lent) == held - 2, "the call has both arrays until it is done"
     del request
     lent.resize(20)
+    if SIZE > 1:
+        sent, got = np.ones(10, np.float32), np.zeros(10, np.float32)
+        request = comm._begun_exchange(sent, NEXT, got, PREVIOUS, 0)
+        for each in (sent, got):
+            try:
+                each.resize(20)
+                raise AssertionError("a lent array was resized")
+            except ValueError:
+                pass
+        assert request.wait() is got
+        del request, each
+        sent.resize(20)
+        got.resize(20)
 comm.close()
 for function in (comm._ran, comm._begun):
     try:

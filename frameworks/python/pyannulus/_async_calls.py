@@ -56,6 +56,7 @@ class AsyncCalls:
         self._calls = calls
         self._use = _arrays.Use(core, stream)
         self._begun: Callable[..., Any] = not_plain
+        self._begun_exchange: Callable[..., Any] = not_plain
         self._begun_group: Callable[..., Any] = not_plain
 
     @property
@@ -272,6 +273,9 @@ class AsyncCalls:
         return self._start(self._calls.recv(given, given.size, number, source, wanted, received), array)
 
     def sendrecv_async(self, array: Array, dest: int, into: Array, source: int, tag: int = 0) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun_exchange(array, dest, into, source, tag)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         target, target_number = _arrays.take(self._use, into, "into")
         _arrays.check_writable(target, "into")

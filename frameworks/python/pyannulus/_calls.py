@@ -31,7 +31,7 @@ class Calls(AsyncCalls):
         if stream is None:
             runner = _core.runner(core, calls, Started)
             self._ran, self._exchanged = runner.run, runner.exchange
-            self._begun, self._begun_group = runner.start, runner.group
+            self._begun, self._begun_exchange, self._begun_group = runner.start, runner.start_exchange, runner.group
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
                      done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
@@ -156,9 +156,8 @@ class Calls(AsyncCalls):
         """Sends the array to rank `dest` and fills `into` with what rank `source` sends, both at once and with that tag;
         returns `into`. Ranks that exchange arrays need not agree on who sends first. When either part is refused, neither
         is made."""
-        if self._exchanged(array, dest, into, source, tag) is not NotImplemented:
-            return into
-        return self._blocking.sendrecv_async(array, dest, into, source, tag).wait()
+        ran: Array = self._exchanged(array, dest, into, source, tag)
+        return ran if ran is not NotImplemented else self._blocking.sendrecv_async(array, dest, into, source, tag).wait()
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
