@@ -1,6 +1,7 @@
 // The C API: calls as data, annulus_run and annulus_submit.
 #include "collectives/api/c_calls.h"
 
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,6 +50,9 @@ constexpr const char* kType = "annulus_call_t";
 
 // Every version has the fields up to this one.
 constexpr size_t kSmallestBytes = offsetof(annulus_call_t, timeout_ms);
+
+// Most calls of a group that need no memory here. An exchange is two.
+constexpr size_t kFewCalls = 4;
 
 constexpr int64_t kMostTimeoutMs = 86'400'000;  // One day, as for the communicator's.
 
@@ -178,16 +182,26 @@ Status ToGroup(const annulus_call_t* calls, std::span<CallArguments> group, std:
   return refusal;
 }
 
-annulus_status_t SubmitGroup(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
-                             annulus_request_t** request) {
-  std::vector<CallArguments> group;
-  if (ncalls > group.max_size()) return Reject(Status::Invalid("ncalls is " + std::to_string(ncalls)));
-  group.resize(ncalls);
-  std::vector<CallOptions> options(ncalls);
+annulus_status_t SubmitIn(std::span<CallArguments> group, std::span<CallOptions> options, annulus_comm_t* comm,
+                          const annulus_call_t* calls, annulus_request_t** request) {
   size_t refused = 0;
   const Status status = ToGroup(calls, group, options, &refused);
   return status.ok() ? annulus::c_api::Submit(comm, group, request)
                      : annulus::c_api::Refuse(comm, status, group, group[refused], false);
+}
+
+annulus_status_t SubmitGroup(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
+                             annulus_request_t** request) {
+  if (ncalls <= kFewCalls) {
+    std::array<CallArguments, kFewCalls> group;
+    std::array<CallOptions, kFewCalls> options;
+    return SubmitIn({group.data(), ncalls}, {options.data(), ncalls}, comm, calls, request);
+  }
+  std::vector<CallArguments> group;
+  if (ncalls > group.max_size()) return Reject(Status::Invalid("ncalls is " + std::to_string(ncalls)));
+  group.resize(ncalls);
+  std::vector<CallOptions> options(ncalls);
+  return SubmitIn(group, options, comm, calls, request);
 }
 
 }  // namespace

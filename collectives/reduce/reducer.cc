@@ -108,10 +108,33 @@ void FillByBlocks(const SliceOp& op) {
   }
 }
 
+constexpr size_t kLineBytes = 64;
+
+bool BeginsLine(const std::byte* at) { return reinterpret_cast<uintptr_t>(at) % kLineBytes == 0; }
+
+// Whether two destinations are filled one after the other: where a store of a whole vector crosses cache lines, two at
+// once took 1.6 times as long (Intel Xeon, AVX-512), and a copy of a block that is in the first-level cache little.
+// What fits that cache gains nothing. The arrays of numpy, and whatever malloc maps, begin 16 bytes behind a line.
+bool CopiesSecond(const SliceOp& op) {
+  if (op.dst[1] == nullptr || op.count * TypeBytes(op.type) <= 2 * kBlockBytes) return false;
+  return !BeginsLine(op.dst[0]) || !BeginsLine(op.dst[1]);
+}
+
+// Puts two sources together in the destination that begins a line, and copies from there.
+void FillAndCopy(const SliceOp& op) {
+  const int first = BeginsLine(op.dst[0]) ? 0 : 1;
+  const size_t element = TypeBytes(op.type);
+  const size_t block = kBlockBytes / element;
+  for (size_t at = 0; at < op.count; at += block) {
+    const size_t count = std::min(block, op.count - at);
+    FillBlock(op, at, count, {op.dst[first] + at * element, nullptr});
+    std::memcpy(op.dst[1 - first] + at * element, op.dst[first] + at * element, count * element);
+  }
+}
+
 // Prefetches the next block of a source: the processor's own prefetchers start again on each page of 4 KiB, which is
 // one block.
 void PrefetchBlock(const std::byte* from, size_t bytes) {
-  constexpr size_t kLineBytes = 64;
   for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(from + at);
 }
 
@@ -147,7 +170,6 @@ void StreamBlock(const SliceOp& op, size_t at, size_t count) {
 // Some destination is written past the caches. The first block ends where a cache line of that destination does, so
 // that the others are whole lines.
 void FillByStreams(const SliceOp& op) {
-  constexpr size_t kLineBytes = 64;
   const size_t element = TypeBytes(op.type);
   const std::byte* const streamed = op.streams[0] ? op.dst[0] : op.dst[1];
   const size_t block = kBlockBytes / element;
@@ -183,6 +205,7 @@ void FillOneOrTwo(const SliceOp& op) {
   const DefaultFloatEnv env;
   if (streams) return FillByStreams(op);
   if (op.num_sources != 2 || op.scaled_source >= 0) return FillByBlocks(op);
+  if (op.custom.user == nullptr && CopiesSecond(op)) return FillAndCopy(op);
   const Pass pass{{op.dst[0], op.dst[1]}, op.inline_src[0], op.inline_src[1], op.count, op.divisor};
   if (op.custom.user != nullptr) return CombineByUser(pass, op.type, *op.custom.user);
   CombineTwo(pass, op.type, op.op);

@@ -267,6 +267,11 @@ PYBIND11_MODULE(_core, module) {
   module.attr("GATHER") = static_cast<int>(ANNULUS_CALL_GATHER);
   module.attr("SCATTER") = static_cast<int>(ANNULUS_CALL_SCATTER);
   module.attr("ALLTOALL") = static_cast<int>(ANNULUS_CALL_ALLTOALL);
+  module.attr("ALLGATHERV") = static_cast<int>(ANNULUS_CALL_ALLGATHERV);
+  module.attr("REDUCE_SCATTERV") = static_cast<int>(ANNULUS_CALL_REDUCE_SCATTERV);
+  module.attr("GATHERV") = static_cast<int>(ANNULUS_CALL_GATHERV);
+  module.attr("SCATTERV") = static_cast<int>(ANNULUS_CALL_SCATTERV);
+  module.attr("ALLTOALLV") = static_cast<int>(ANNULUS_CALL_ALLTOALLV);
   module.attr("BROADCAST") = static_cast<int>(ANNULUS_CALL_BROADCAST);
   module.attr("BARRIER") = static_cast<int>(ANNULUS_CALL_BARRIER);
   module.attr("SEND") = static_cast<int>(ANNULUS_CALL_SEND);

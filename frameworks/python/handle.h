@@ -49,8 +49,8 @@ struct Work {
   std::optional<Failure> failure;  // Failure of the work, once it is done.
 };
 
-// An asynchronous call of plain arrays. It needs no memory of its own while all goes well; a failure, a wait of more
-// than a moment and a second waiter make a Work of it. Members are guarded by the GIL.
+// An asynchronous call of plain arrays, or two as a group. It needs no memory of its own while all goes well; a
+// failure, a wait of more than a moment and a second waiter make a Work of it. Members are guarded by the GIL.
 struct PlainWork {
   PlainArrays arrays;
   annulus_request_t* request = nullptr;  // Null: freed after a good end, or `work` has it.
@@ -82,13 +82,13 @@ class Handle {
   // Queues a call and waits for it, as Start and Wait do, in one step. Throws the call's Failure.
   void Run(const Call& described);
 
-  // The same for a call of plain arrays, or two as a group. Returns false for others, and nothing is queued. Throws the
-  // call's Failure.
+  // The same for a call of plain arrays, or a send and a receive as a group. Returns false for others, and nothing is
+  // queued. Throws the call's Failure.
   bool RunPlain(const CallOptions& options, std::span<const PlainCall> plain);
 
   // The asynchronous form of it, in handle_plain.cc, which fills in *plain, and its wait, as Wait. DropPlain: nobody
   // holds it any more; the library goes on with it.
-  bool StartPlain(const CallOptions& options, const PlainCall& call, PlainWork* plain);
+  bool StartPlain(const CallOptions& options, std::span<const PlainCall> calls, PlainWork* plain);
   bool StartPlainGroup(const CallOptions& options, const std::vector<PlainCall>& group, PlainWork* plain);
   bool WaitPlain(PlainWork* plain, int64_t timeout_ms);
   void DropPlain(PlainWork* plain);
@@ -125,6 +125,7 @@ class Handle {
   bool closed() const { return comm_.load() == nullptr; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  Ranks ranks() const { return {static_cast<size_t>(rank_), static_cast<size_t>(size_)}; }
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
 
@@ -132,6 +133,9 @@ class Handle {
   // How long a signal such as Ctrl-C may go unseen.
   static constexpr int64_t kSignalCheckMs = 50;
 
+  // Fills in *calls, which are zero, for a call of plain arrays, or two. Returns false for others.
+  bool Describe(const CallOptions& options, std::span<const PlainCall> plain, PlainArrays* arrays,
+                annulus_call_t* calls) const;
   // Queues a call or a group, and waits for it for as long as signals may wait. Returns null if it has ended then, else
   // its request. Throws the call's Failure.
   annulus_request_t* Begin(std::span<const annulus_call_t> calls);

@@ -19,8 +19,8 @@ namespace py = pybind11;
 
 namespace {
 
-constexpr size_t kMostArrays = 2;    // Of a call.
-constexpr size_t kMostTogether = 2;  // Calls that run as a group.
+constexpr size_t kMostArrays = 2;    // Of a call, or of those together.
+constexpr size_t kMostTogether = 2;  // Calls that are queued as a group: a send and a receive.
 
 // Whether what `send` reads overlaps with what `recv` writes.
 bool Overlap(const annulus_call_t& send, const annulus_call_t& recv) {
@@ -31,46 +31,47 @@ bool Overlap(const annulus_call_t& send, const annulus_call_t& recv) {
 
 }  // namespace
 
-bool Handle::RunPlain(const CallOptions& options, std::span<const PlainCall> plain) {
+bool Handle::Describe(const CallOptions& options, std::span<const PlainCall> plain, PlainArrays* arrays,
+                      annulus_call_t* calls) const {
   if (!options.done.is_none() || plain.size() > kMostTogether) return false;
   CheckNotInReduction();
   if (closed()) throw Failure::Closed();
-  std::array<PlainArrays, kMostTogether> arrays;
-  std::array<annulus_call_t, kMostTogether> calls{};
   for (size_t i = 0; i < plain.size(); ++i) {
-    if (!arrays[i].Describe(plain[i], size_, &calls[i])) return false;
+    if (!arrays->Describe(plain[i], ranks(), &calls[i])) return false;
     SetOptions(options, &calls[i]);
   }
-  if (plain.size() > 1 && Overlap(calls[0], calls[1])) return false;
+  return plain.size() == 1 || !Overlap(calls[0], calls[1]);
+}
+
+bool Handle::RunPlain(const CallOptions& options, std::span<const PlainCall> plain) {
+  PlainArrays arrays;
+  std::array<annulus_call_t, kMostTogether> calls{};
+  if (!Describe(options, plain, &arrays, calls.data())) return false;
   annulus_request_t* const request = Begin(std::span(calls).first(plain.size()));
   if (request == nullptr) return true;
   std::shared_ptr<Work> work;
   std::list<std::shared_ptr<Work>> place;
   try {
     work = std::make_shared<Work>();
-    work->arrays.reserve(kMostArrays * plain.size());
+    work->arrays.reserve(kMostArrays);
     place.push_back(work);
   } catch (const std::bad_alloc&) {
     Forget(request);  // Waits for it: the library uses the arrays.
     throw;
   }
-  for (PlainArrays& each : arrays) each.MoveTo(&work->arrays);
+  arrays.MoveTo(&work->arrays);
   GoOn(&place, request);
   return true;
 }
 
-bool Handle::StartPlain(const CallOptions& options, const PlainCall& call, PlainWork* plain) {
-  if (!options.done.is_none()) return false;
-  CheckNotInReduction();
-  if (closed()) throw Failure::Closed();
-  annulus_call_t described{};
-  if (!plain->arrays.Describe(call, size_, &described)) return false;
-  SetOptions(options, &described);
+bool Handle::StartPlain(const CallOptions& options, std::span<const PlainCall> calls, PlainWork* plain) {
+  std::array<annulus_call_t, kMostTogether> described{};
+  if (!Describe(options, calls, &plain->arrays, described.data())) return false;
   Reap();
   const WithoutGil without_gil;
   const std::shared_lock<std::shared_mutex> using_it = Use();
   if (!using_it || closed()) throw Failure::Closed();
-  const annulus_status_t status = annulus_submit(comm_, &described, 1, &plain->request);
+  const annulus_status_t status = annulus_submit(comm_, described.data(), calls.size(), &plain->request);
   if (status != ANNULUS_OK) throw Failure::OfThread(status);
   return true;
 }
@@ -84,7 +85,7 @@ bool Handle::StartPlainGroup(const CallOptions& options, const std::vector<Plain
   std::vector<annulus_call_t> calls(group.size());
   for (size_t i = 0; i < group.size(); ++i) {
     PlainArrays arrays;
-    if (!arrays.Describe(group[i], size_, &calls[i])) return false;
+    if (!arrays.Describe(group[i], ranks(), &calls[i])) return false;
     SetOptions(options, &calls[i]);
     arrays.MoveTo(&work->arrays);
   }

@@ -1,5 +1,6 @@
 #include "frameworks/python/numpy_array.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -72,6 +73,20 @@ bool HasFunctions(const py::object& array_type) {
 
 const ArrayHead& HeadOf(PyObject* array) { return *reinterpret_cast<const ArrayHead*>(array); }
 
+// Axes that an array may have in numpy 2; in numpy 1 half of them.
+constexpr size_t kMostAxes = 64;
+
+// Of numpy's own class and the element type of `array`.
+py::object New(PyObject* array, int ndim, const Py_intptr_t* shape) {
+  const ArrayHead& head = HeadOf(array);
+  Py_INCREF(head.descr);
+  const auto make = reinterpret_cast<NewFromDescr>(functions[kNewFromDescr]);
+  auto* const type = static_cast<PyTypeObject*>(functions[kArrayType]);
+  PyObject* const made = make(type, head.descr, ndim, shape, nullptr, nullptr, 0, nullptr);
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
+}
+
 }  // namespace
 
 bool HasKnownLayout(const py::object& array_type) {
@@ -90,17 +105,17 @@ bool HasKnownLayout(const py::object& array_type) {
   if (!HasFunctions(array_type)) return false;
   const py::object like = NewLike(made.ptr());
   return Py_TYPE(like.ptr()) == reinterpret_cast<PyTypeObject*>(array_type.ptr()) && Read(like.ptr(), true, &read) &&
-         read.count == 35 && read.rows == 5 && read.type == ANNULUS_UINT16;
+         read.count == 35 && read.rows == 5 && read.row == 7 && read.type == ANNULUS_UINT16;
 }
 
-py::object NewLike(PyObject* array) {
+py::object NewLike(PyObject* array) { return New(array, HeadOf(array).ndim, HeadOf(array).shape); }
+
+py::object NewOfRows(PyObject* array, size_t rows) {
   const ArrayHead& head = HeadOf(array);
-  Py_INCREF(head.descr);
-  const auto make = reinterpret_cast<NewFromDescr>(functions[kNewFromDescr]);
-  auto* const type = static_cast<PyTypeObject*>(functions[kArrayType]);
-  PyObject* const made = make(type, head.descr, head.ndim, head.shape, nullptr, nullptr, 0, nullptr);
-  if (made == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(made);
+  std::array<Py_intptr_t, kMostAxes> shape;
+  std::copy_n(head.shape, head.ndim, shape.begin());
+  shape[0] = static_cast<Py_intptr_t>(rows);
+  return New(array, std::max(head.ndim, 1), shape.data());
 }
 
 bool Read(PyObject* array, bool must_write, NumpyArray* read) {
@@ -112,9 +127,10 @@ bool Read(PyObject* array, bool must_write, NumpyArray* read) {
   read->type = TypeOf(*reinterpret_cast<const DescrHead*>(head.descr));
   if (read->type == ANNULUS_TYPE_LAST) return false;
   read->data = head.data;
-  read->count = 1;
-  for (int axis = 0; axis < head.ndim; ++axis) read->count *= static_cast<size_t>(head.shape[axis]);
+  read->row = 1;
+  for (int axis = 1; axis < head.ndim; ++axis) read->row *= static_cast<size_t>(head.shape[axis]);
   read->rows = head.ndim == 0 ? 1 : static_cast<size_t>(head.shape[0]);
+  read->count = read->rows * read->row;
   return true;
 }
 

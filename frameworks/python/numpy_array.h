@@ -15,6 +15,7 @@ struct NumpyArray {
   void* data = nullptr;
   size_t count = 0;  // Elements.
   size_t rows = 1;   // Length of the first axis; 1 without axes.
+  size_t row = 1;    // Elements of a row.
   annulus_type_t type = ANNULUS_TYPE_LAST;
 };
 
@@ -24,6 +25,8 @@ bool HasKnownLayout(const pybind11::object& array_type);
 // A new array of numpy's own class, with the shape and the element type of `array`, which has a known layout. Throws
 // what Python raises.
 pybind11::object NewLike(PyObject* array);
+// The same with another length of the first axis, which it has in any case.
+pybind11::object NewOfRows(PyObject* array, size_t rows);
 
 // Reads an array of a class of known layout. Returns false where it is not contiguous, aligned and in this machine's
 // byte order, its element type has no fixed number in numpy, or it `must_write` and may not be written.

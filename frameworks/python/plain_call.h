@@ -8,33 +8,59 @@
 #include <annulus.h>
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "frameworks/python/part_counts.h"
+
 namespace annulus_python {
+
+struct Ranks {
+  size_t own = 0;
+  size_t count = 1;
+};
 
 struct PlainCall {
   annulus_kind_t kind;
   PyObject* send;  // Null where the rank sends nothing, as `recv` where it gets nothing. Numpy's.
   PyObject* recv;
-  int number = 0;   // The operation of a reduction, else the root or the peer.
-  int32_t tag = 0;  // A message's tag.
-  int root = 0;     // Of a reduce.
+  int op = 0;    // Of a reduction.
+  int root = 0;  // Or the peer of a message.
+  int32_t tag = 0;
+  // Lengths of the parts, where they differ and this rank has to know.
+  PartCounts* sendcounts = nullptr;
+  PartCounts* recvcounts = nullptr;
 };
 
-// Whether a plain call of that kind has an operation for its number.
+// Room for the counts of a call.
+struct PlainCounts {
+  PartCounts send;
+  PartCounts recv;
+};
+
+// Whether a call of that kind has an operation.
 bool Reduces(int kind);
 
-// The arrays of such a call, which stay alive as long as this lives. They need no memory of their own.
+// Lets go of the arrays in *call that are not used, since another rank is the root, and reads the lists of rows of
+// those parts that are used; those that the kind does not have are None. Returns false where they are not plain.
+bool KeepUsed(const Ranks& ranks, PyObject* sendcounts, PyObject* recvcounts, PlainCounts* room, PlainCall* call);
+
+// A new array for the output of a call that has all but that. Null where the call has no output, or its arrays are not
+// plain. Throws what Python raises.
+pybind11::object NewOutput(const PlainCall& plain, const Ranks& ranks);
+
+// The arrays of such a call, or of a send and a receive, which stay alive as long as this lives. They need no memory of
+// their own.
 class PlainArrays {
  public:
   PlainArrays() = default;
   PlainArrays(PlainArrays&&) = default;
   PlainArrays& operator=(PlainArrays&&) = default;
 
-  // Fills in *call, which is zero, for a communicator of `size` ranks. Once, first. Returns false where an array is not
-  // plain or too long or short, or for a kind that has no plain form.
-  bool Describe(const PlainCall& plain, int size, annulus_call_t* call);
+  // Fills in *call, which is zero, and points to the counts of `plain`, which become elements. Returns
+  // false where an array is not plain or too long or short, or for a kind that has no plain form.
+  bool Describe(const PlainCall& plain, const Ranks& ranks, annulus_call_t* call);
   // Leaves the arrays to `kept`, which has room for two more.
   void MoveTo(std::vector<pybind11::object>* kept);
 

@@ -1,13 +1,15 @@
 #include "frameworks/python/runner.h"
 
-#include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "frameworks/python/failure.h"
 #include "frameworks/python/handle.h"
 #include "frameworks/python/numpy_array.h"
+#include "frameworks/python/part_counts.h"
+#include "frameworks/python/plain_call.h"
 #include "frameworks/python/started.h"
 
 namespace annulus_python {
@@ -34,22 +36,13 @@ struct Runner {
   PyObject_HEAD Parts* parts;
 };
 
-// Number of arguments without a tag.
+// Numbers of arguments.
 constexpr Py_ssize_t kFewest = 4;
+constexpr Py_ssize_t kMost = 7;
 
 PyTypeObject* runner_type = nullptr;  // Lives as long as the module.
 
-// Returns false for what is no number of a kind, a rank or a tag.
-bool NumberOf(PyObject* given, int* number) {
-  if (!PyLong_CheckExact(given)) return false;
-  int overflow = 0;
-  const long value = PyLong_AsLongAndOverflow(given, &overflow);
-  if (overflow != 0 || value < 0 || value > std::numeric_limits<int>::max()) return false;
-  *number = static_cast<int>(value);
-  return true;
-}
-
-// The same of an operation's name.
+// Reads an operation's name. Returns false for anything else.
 bool OperationOf(PyObject* given, const py::dict& operations, int* number) {
   if (!PyUnicode_CheckExact(given)) return false;
   given = PyDict_GetItemWithError(operations.ptr(), given);
@@ -64,50 +57,45 @@ bool ArrayOf(PyObject* given, const Shared& shared, PyObject** array) {
   return type != nullptr && PyObject_TypeCheck(given, type);
 }
 
-// Reads the arguments kind, send, recv, number and perhaps tag, which is the root of a reduce. Returns false where they
-// are those of no plain call.
-bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainCall* call) {
+// Reads the arguments of Runner's functions, where those from kFewest on may be missing. Returns false where they are
+// those of no plain call.
+bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainCounts* room, PlainCall* call) {
   const Shared& shared = *parts.shared;
   int kind = 0;
   int tag = 0;
   if (!NumberOf(given[0], &kind)) return false;
-  const bool has_number =
-      Reduces(kind) ? OperationOf(given[3], shared.operations, &call->number) : NumberOf(given[3], &call->number);
-  if (!has_number || (count > kFewest && !NumberOf(given[kFewest], &tag))) return false;
+  if (Reduces(kind) ? !OperationOf(given[3], shared.operations, &call->op) : !NumberOf(given[3], &call->root))
+    return false;
+  if (count > kFewest && !NumberOf(given[kFewest], &tag)) return false;
   if (!ArrayOf(given[1], shared, &call->send) || !ArrayOf(given[2], shared, &call->recv)) return false;
   call->kind = static_cast<annulus_kind_t>(kind);
   (kind == ANNULUS_CALL_REDUCE ? call->root : call->tag) = tag;
-  const int root = kind == ANNULUS_CALL_REDUCE ? call->root : call->number;
-  const bool is_root = root == parts.handle->rank();
-  if (kind == ANNULUS_CALL_BROADCAST) (is_root ? call->recv : call->send) = nullptr;
-  // What other ranks give is not used.
-  if ((kind == ANNULUS_CALL_REDUCE || kind == ANNULUS_CALL_GATHER) && !is_root) call->recv = nullptr;
-  if (kind == ANNULUS_CALL_SCATTER && !is_root) call->send = nullptr;
-  return true;
+  const auto counts_at = [&](Py_ssize_t at) { return count > at ? given[at] : Py_None; };
+  return KeepUsed(parts.handle->ranks(), counts_at(kMost - 2), counts_at(kMost - 1), room, call);
 }
 
 const Parts& PartsOf(PyObject* self) { return *reinterpret_cast<Runner*>(self)->parts; }
 
 PyTypeObject* RequestType(const Parts& parts) { return reinterpret_cast<PyTypeObject*>(parts.request_type.ptr()); }
 
-// Calls make(call, result), which returns a new reference or null, for a plain call. None for others and for null. The
-// result is the output, which is made here for an allreduce without one.
+// Calls make(call, result), which returns a new reference or null, for a plain call. NotImplemented for others and for
+// null. The result is the output, which is made here where there is none.
 template <class Make>
 PyObject* Do(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make) {
-  if (count != kFewest && count != kFewest + 1) {
-    PyErr_SetString(PyExc_TypeError, "a runner takes kind, send, recv, number and perhaps tag");
+  if (count < kFewest || count > kMost) {
+    PyErr_SetString(PyExc_TypeError, "a runner takes kind, send, recv, number and perhaps tag and counts");
     return nullptr;
   }
   try {
+    const Parts& parts = PartsOf(self);
+    PlainCounts room;
     PlainCall call{};
-    if (!CallOf(PartsOf(self), given, count, &call)) Py_RETURN_NONE;
-    py::object result = py::reinterpret_borrow<py::object>(given[2]);
-    if (call.kind == ANNULUS_CALL_ALLREDUCE && call.recv == nullptr && call.send != nullptr) {
-      result = NewLike(call.send);
-      call.recv = result.ptr();
-    }
-    PyObject* const made = make(call, result.ptr());
-    return made != nullptr ? made : Py_NewRef(Py_None);
+    if (!parts.options->done.is_none() || !CallOf(parts, given, count, &room, &call)) Py_RETURN_NOTIMPLEMENTED;
+    const py::object output = call.recv == nullptr ? NewOutput(call, parts.handle->ranks()) : py::object();
+    if (output) call.recv = output.ptr();
+    PyObject* const own = call.kind == ANNULUS_CALL_BROADCAST ? call.send : Py_None;
+    PyObject* const made = make(call, call.recv != nullptr ? call.recv : own);
+    return made != nullptr ? made : Py_NewRef(Py_NotImplemented);
   } catch (...) {
     RaiseHandled();
     return nullptr;
@@ -116,16 +104,15 @@ PyObject* Do(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make
 
 PyObject* RunMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   const Parts& parts = PartsOf(self);
-  return Do(self, given, count, [&](const PlainCall& call, PyObject* result) -> PyObject* {
-    if (!parts.handle->RunPlain(*parts.options, {&call, 1})) return nullptr;
-    return Py_NewRef(result == given[2] ? Py_True : result);
+  return Do(self, given, count, [&](const PlainCall& call, PyObject* result) {
+    return parts.handle->RunPlain(*parts.options, {&call, 1}) ? Py_NewRef(result) : nullptr;
   });
 }
 
 PyObject* StartMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   const Parts& parts = PartsOf(self);
   return Do(self, given, count, [&](const PlainCall& call, PyObject* result) {
-    return Start(RequestType(parts), parts.handle, *parts.options, call, result);
+    return Start(RequestType(parts), parts.handle, *parts.options, {&call, 1}, result);
   });
 }
 
@@ -149,30 +136,47 @@ PyObject* Group(const Parts& parts, PyObject* const* given) {
   return StartGroup(RequestType(parts), parts.handle, *parts.options, group, results.ptr());
 }
 
-// Whether the arguments send, dest, recv, source and tag are those of two plain messages, which have ended then.
-bool Exchange(const Parts& parts, PyObject* const* given) {
-  const Shared& shared = *parts.shared;
-  PlainCall both[] = {{ANNULUS_CALL_SEND, nullptr, nullptr}, {ANNULUS_CALL_RECV, nullptr, nullptr}};
-  auto& [send, recv] = both;
+// Reads the arguments send, dest, recv, source and tag. Returns false where they are those of no two plain messages.
+bool ExchangeOf(const Shared& shared, PyObject* const* given, PlainCall (*both)[2]) {
+  auto& [send, recv] = *both;
+  send.kind = ANNULUS_CALL_SEND;
+  recv.kind = ANNULUS_CALL_RECV;
   if (!ArrayOf(given[0], shared, &send.send) || !ArrayOf(given[2], shared, &recv.recv)) return false;
-  if (send.send == nullptr || recv.recv == nullptr) return false;
   int tag = 0;
-  if (!NumberOf(given[1], &send.number) || !NumberOf(given[3], &recv.number) || !NumberOf(given[4], &tag)) return false;
+  if (!NumberOf(given[1], &send.root) || !NumberOf(given[3], &recv.root) || !NumberOf(given[4], &tag)) return false;
   send.tag = recv.tag = tag;
-  return parts.handle->RunPlain(*parts.options, both);
+  return true;
 }
 
-PyObject* ExchangeMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+// As Do, of the arguments of an exchange.
+template <class Make>
+PyObject* DoExchange(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make) {
   if (count != 5) {
     PyErr_SetString(PyExc_TypeError, "exchange takes send, dest, recv, source and tag");
     return nullptr;
   }
   try {
-    return Py_NewRef(Exchange(PartsOf(self), given) ? Py_True : Py_None);
+    PlainCall both[2]{};
+    PyObject* const made = ExchangeOf(*PartsOf(self).shared, given, &both) ? make(both, given[2]) : nullptr;
+    return made != nullptr ? made : Py_NewRef(Py_NotImplemented);
   } catch (...) {
     RaiseHandled();
     return nullptr;
   }
+}
+
+PyObject* ExchangeMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  const Parts& parts = PartsOf(self);
+  return DoExchange(self, given, count, [&](std::span<const PlainCall> both, PyObject* result) {
+    return parts.handle->RunPlain(*parts.options, both) ? Py_NewRef(result) : nullptr;
+  });
+}
+
+PyObject* StartExchangeMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  const Parts& parts = PartsOf(self);
+  return DoExchange(self, given, count, [&](std::span<const PlainCall> both, PyObject* result) {
+    return Start(RequestType(parts), parts.handle, *parts.options, both, result);
+  });
 }
 
 PyObject* GroupMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
@@ -182,7 +186,7 @@ PyObject* GroupMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) 
   }
   try {
     PyObject* const made = Group(PartsOf(self), given);
-    return made != nullptr ? made : Py_NewRef(Py_None);
+    return made != nullptr ? made : Py_NewRef(Py_NotImplemented);
   } catch (...) {
     RaiseHandled();
     return nullptr;
@@ -221,6 +225,8 @@ void DefineRunner(py::module_* module, const py::dict& operations) {
       {"start", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&StartMethod)), METH_FASTCALL, nullptr},
       {"exchange", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&ExchangeMethod)), METH_FASTCALL,
        nullptr},
+      {"start_exchange", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&StartExchangeMethod)),
+       METH_FASTCALL, nullptr},
       {"group", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&GroupMethod)), METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Free)},

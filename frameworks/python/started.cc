@@ -108,8 +108,8 @@ PyObject* Make(PyTypeObject* type, const std::shared_ptr<Handle>& handle, PyObje
 }  // namespace
 
 PyObject* Start(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
-                const PlainCall& call, PyObject* result) {
-  return Make(type, handle, result, [&](PlainWork* work) { return handle->StartPlain(options, call, work); });
+                std::span<const PlainCall> calls, PyObject* result) {
+  return Make(type, handle, result, [&](PlainWork* work) { return handle->StartPlain(options, calls, work); });
 }
 
 PyObject* StartGroup(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,

@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "frameworks/python/handle.h"
@@ -18,10 +19,11 @@ namespace annulus_python {
 //   test() -> bool
 void DefineStarted(pybind11::module_* module);
 
-// Queues a call. Returns its new object, of a subclass of Started, whose wait returns `result`; null where the call has
-// no plain form, and nothing has happened. Throws a Failure, or what Python raises.
+// Queues a call, or a send and a receive as a group. Returns its new object, of a subclass of Started, whose wait
+// returns `result`; null where the call has no plain form, and nothing has happened. Throws a Failure, or what Python
+// raises.
 PyObject* Start(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
-                const PlainCall& call, PyObject* result);
+                std::span<const PlainCall> calls, PyObject* result);
 // The same for a group, which is not empty.
 PyObject* StartGroup(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
                      const std::vector<PlainCall>& group, PyObject* result);

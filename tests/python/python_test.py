@@ -75,6 +75,7 @@ class Python(unittest.TestCase):
         self.all_pass("plain.py")
         self.ranks(1, "plain.py")
         self.ranks(2, "plain.py", ANNULUS_TRANSPORT="tcp")
+        self.ranks(17, "plain.py", "unequal")
 
     def test_arrays_of_other_libraries_are_taken_without_copies(self):
         driver = os.path.join(HERE, "tests/cuda/fake_driver/libcuda.so.1")

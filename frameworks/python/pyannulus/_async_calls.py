@@ -18,6 +18,11 @@ REDUCE = _core.REDUCE
 GATHER = _core.GATHER
 SCATTER = _core.SCATTER
 ALLTOALL = _core.ALLTOALL
+ALLGATHERV = _core.ALLGATHERV
+REDUCE_SCATTERV = _core.REDUCE_SCATTERV
+GATHERV = _core.GATHERV
+SCATTERV = _core.SCATTERV
+ALLTOALLV = _core.ALLTOALLV
 BROADCAST = _core.BROADCAST
 BARRIER = _core.BARRIER
 SEND = _core.SEND
@@ -36,9 +41,10 @@ def _index(name: str, given: int, allowed: str) -> int:
     return given
 
 
-def not_plain(*call: Any) -> None:
+def not_plain(*call: Any) -> Any:
     """Stands for Runner's functions where nothing is to be made in one step."""
     del call
+    return NotImplemented
 
 
 class AsyncCalls:
@@ -50,6 +56,7 @@ class AsyncCalls:
         self._calls = calls
         self._use = _arrays.Use(core, stream)
         self._begun: Callable[..., Any] = not_plain
+        self._begun_exchange: Callable[..., Any] = not_plain
         self._begun_group: Callable[..., Any] = not_plain
 
     @property
@@ -72,8 +79,8 @@ class AsyncCalls:
     # Those with an output return it from Request.wait.
 
     def allreduce_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        begun: "Optional[Request[Array]]" = self._begun(ALLREDUCE, array, out, op)
-        if begun is not None:
+        begun: "Request[Array]" = self._begun(ALLREDUCE, array, out, op)
+        if begun is not NotImplemented:
             return begun
         given, number = _arrays.take(self._use, array, "array")
         target, out = (_arrays.same_output(given, array) if out is array else
@@ -82,8 +89,8 @@ class AsyncCalls:
 
     def allreduce_group_async(self, arrays: Sequence[Array], op: Op = "sum",
                               in_place: bool = False) -> "Request[List[Array]]":
-        begun: "Optional[Request[List[Array]]]" = self._begun_group(arrays, in_place, op)
-        if begun is not None:
+        begun: "Request[List[Array]]" = self._begun_group(arrays, in_place, op)
+        if begun is not NotImplemented:
             return begun
         number = self._number(op)
         outs: List[Array] = []
@@ -98,14 +105,17 @@ class AsyncCalls:
 
     def reduce_async(self, array: Array, root: int = 0, op: Op = "sum",
                      out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        begun: "Request[Optional[Array]]" = self._begun(REDUCE, array, out, op, root)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         target, out = (_arrays.output(self._use, given, number, out, given.shape)
                        if self.rank == root else (None, None))
         return self._start(self._calls.reduce(given, target, given.size, number, self._number(op), root), out, op)
 
     def broadcast_async(self, array: Array, root: int = 0) -> "Request[Array]":
-        begun: "Optional[Request[Array]]" = self._begun(BROADCAST, array, array, root)
-        if begun is not None:
+        begun: "Request[Array]" = self._begun(BROADCAST, array, array, root)
+        if begun is not NotImplemented:
             return begun
         given, number = _arrays.take(self._use, array, "array")
         if self.rank == root:
@@ -114,17 +124,26 @@ class AsyncCalls:
         return self._start(self._calls.broadcast(None, given, given.size, number, root), array)
 
     def allgather_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(ALLGATHER, array, out, 0)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         count, row = _arrays.rows(given)
         target, out = _arrays.output(self._use, given, number, out, (self.size * count, *row))
         return self._start(self._calls.allgather(given, target, given.size, number), out)
 
     def reduce_scatter_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(REDUCE_SCATTER, array, out, op)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         target, out = _arrays.output(self._use, given, number, out, _arrays.part(given, self.size, "array"))
         return self._start(self._calls.reduce_scatter(given, target, target.size, number, self._number(op)), out, op)
 
     def gather_async(self, array: Array, root: int = 0, out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        begun: "Request[Optional[Array]]" = self._begun(GATHER, array, out, root)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         count, row = _arrays.rows(given)
         target, out = (_arrays.output(self._use, given, number, out, (self.size * count, *row))
@@ -132,6 +151,9 @@ class AsyncCalls:
         return self._start(self._calls.gather(given, target, given.size, number, root), out)
 
     def scatter_async(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(SCATTER, array, out, root)
+        if begun is not NotImplemented:
+            return begun
         if self.rank == root:
             if array is None:
                 raise TypeError("array is None on the root, which has what is scattered")
@@ -145,12 +167,18 @@ class AsyncCalls:
         return self._start(self._calls.scatter(None, target, target.size, number, root), out)
 
     def alltoall_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(ALLTOALL, array, out, 0)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         _arrays.part(given, self.size, "array")
         target, out = _arrays.output(self._use, given, number, out, given.shape)
         return self._start(self._calls.alltoall(given, target, given.size // self.size, number), out)
 
     def allgatherv_async(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(ALLGATHERV, array, out, 0, 0, None, counts)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
         counts = _arrays.numbers(counts)
@@ -161,6 +189,9 @@ class AsyncCalls:
 
     def reduce_scatterv_async(self, array: Array, counts: Sequence[int], op: Op = "sum",
                               out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(REDUCE_SCATTERV, array, out, op, 0, counts)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
         counts = _arrays.numbers(counts)
@@ -171,6 +202,9 @@ class AsyncCalls:
 
     def gatherv_async(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
                       out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        begun: "Request[Optional[Array]]" = self._begun(GATHERV, array, out, root, 0, None, counts)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         if self.rank != root:
             return self._start(self._calls.gatherv(given, None, given.size, [], number, root), None)
@@ -185,6 +219,9 @@ class AsyncCalls:
 
     def scatterv_async(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
                        out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(SCATTERV, array, out, root, 0, counts)
+        if begun is not NotImplemented:
+            return begun
         if self.rank != root:
             if out is None:
                 raise TypeError("out is None on a rank that is not the root: only it says what is expected")
@@ -203,6 +240,9 @@ class AsyncCalls:
 
     def alltoallv_async(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
                         out: Optional[Array] = None) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun(ALLTOALLV, array, out, 0, 0, sendcounts, recvcounts)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
         sendcounts = _arrays.numbers(sendcounts)
@@ -214,17 +254,18 @@ class AsyncCalls:
         return self._start(self._calls.alltoallv(given, target, outgoing, incoming, number), out)
 
     def send_async(self, array: Array, peer: int, tag: int = 0) -> "Request[None]":
-        begun: "Optional[Request[None]]" = self._begun(SEND, array, None, peer, tag)
-        if begun is not None:
+        begun: "Request[None]" = self._begun(SEND, array, None, peer, tag)
+        if begun is not NotImplemented:
             return begun
         given, number = _arrays.take(self._use, array, "array")
         return self._start(self._calls.send(given, given.size, number, peer, tag), None)
 
     def recv_async(self, array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
                    received: Optional[Received] = None) -> "Request[Array]":
-        begun: "Optional[Request[Array]]" = None if received is not None else self._begun(RECV, None, array, peer, tag)
-        if begun is not None:
-            return begun
+        if received is None:
+            begun: "Request[Array]" = self._begun(RECV, None, array, peer, tag)
+            if begun is not NotImplemented:
+                return begun
         given, number = _arrays.take(self._use, array, "array")
         _arrays.check_writable(given, "array")
         source = _ANY if peer is None else _index("peer", peer, f"0 to {self.size - 1}")
@@ -232,6 +273,9 @@ class AsyncCalls:
         return self._start(self._calls.recv(given, given.size, number, source, wanted, received), array)
 
     def sendrecv_async(self, array: Array, dest: int, into: Array, source: int, tag: int = 0) -> "Request[Array]":
+        begun: "Request[Array]" = self._begun_exchange(array, dest, into, source, tag)
+        if begun is not NotImplemented:
+            return begun
         given, number = _arrays.take(self._use, array, "array")
         target, target_number = _arrays.take(self._use, into, "into")
         _arrays.check_writable(target, "into")
@@ -241,5 +285,5 @@ class AsyncCalls:
                                 self._calls.recv(target, target.size, target_number, source, tag, None)], into, "")
 
     def barrier_async(self) -> "Request[None]":
-        begun: "Optional[Request[None]]" = self._begun(BARRIER, None, None, 0)
-        return begun if begun is not None else self._start(self._calls.barrier(), None)
+        begun: "Request[None]" = self._begun(BARRIER, None, None, 0)
+        return begun if begun is not NotImplemented else self._start(self._calls.barrier(), None)

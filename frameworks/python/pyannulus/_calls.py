@@ -5,8 +5,9 @@ from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar
 
 from pyannulus import _core, _streams
 from pyannulus._arrays import Array
-from pyannulus._async_calls import (ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, GATHER, RECV, REDUCE, REDUCE_SCATTER,
-                                    SCATTER, SEND, AsyncCalls, Op, not_plain)
+from pyannulus._async_calls import (ALLGATHER, ALLGATHERV, ALLREDUCE, ALLTOALL, ALLTOALLV, BARRIER, BROADCAST, GATHER, GATHERV,
+                                    RECV, REDUCE, REDUCE_SCATTER, REDUCE_SCATTERV, SCATTER, SCATTERV, SEND, AsyncCalls, Op,
+                                    not_plain)
 from pyannulus._core import Received
 from pyannulus._errors import Status
 from pyannulus._operation import Operation
@@ -30,7 +31,7 @@ class Calls(AsyncCalls):
         if stream is None:
             runner = _core.runner(core, calls, Started)
             self._ran, self._exchanged = runner.run, runner.exchange
-            self._begun, self._begun_group = runner.start, runner.group
+            self._begun, self._begun_exchange, self._begun_group = runner.start, runner.start_exchange, runner.group
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
                      done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
@@ -60,102 +61,94 @@ class Calls(AsyncCalls):
 
     def allreduce(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """The reduction of all ranks' arrays, element by element. In place: out=array."""
-        ran = self._ran(ALLREDUCE, array, out, op)
-        if ran is not None:
-            return ran if out is None else out
-        return self._blocking.allreduce_async(array, op, out).wait()
+        ran: Array = self._ran(ALLREDUCE, array, out, op)
+        return ran if ran is not NotImplemented else self._blocking.allreduce_async(array, op, out).wait()
 
     def allreduce_group(self, arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> List[Array]:
         """allreduce of each array, with the same bits. Those of one type travel as one, without being copied together: many
         small ones cost little more than a large one."""
-        begun: Optional[Request[List[Array]]] = self._begun_group(arrays, in_place, op)
-        return (begun or self._blocking.allreduce_group_async(arrays, op, in_place)).wait()
+        begun: "Request[List[Array]]" = self._begun_group(arrays, in_place, op)
+        if begun is NotImplemented:
+            begun = self._blocking.allreduce_group_async(arrays, op, in_place)
+        return begun.wait()
 
     def reduce(self, array: Array, root: int = 0, op: Op = "sum", out: Optional[Array] = None) -> Optional[Array]:
         """allreduce whose result only the root gets; the others get None, and their `out` is not used."""
-        if self.rank != root:
-            if self._ran(REDUCE, array, None, op, root):
-                return None
-        elif out is not None and self._ran(REDUCE, array, out, op, root):
-            return out
-        return self._blocking.reduce_async(array, root, op, out).wait()
+        ran: Optional[Array] = self._ran(REDUCE, array, out, op, root)
+        return ran if ran is not NotImplemented else self._blocking.reduce_async(array, root, op, out).wait()
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Fills every rank's array with the root's, and returns it."""
-        if self._ran(BROADCAST, array, array, root):
-            return array
-        return self._blocking.broadcast_async(array, root).wait()
+        ran: Array = self._ran(BROADCAST, array, array, root)
+        return ran if ran is not NotImplemented else self._blocking.broadcast_async(array, root).wait()
 
     def allgather(self, array: Array, out: Optional[Array] = None) -> Array:
         """All ranks' arrays, joined along the first axis in the order of the ranks. All have the same shape.
         In place: array is the rank's own part of out."""
-        if out is not None and self._ran(ALLGATHER, array, out, 0):
-            return out
-        return self._blocking.allgather_async(array, out).wait()
+        ran: Array = self._ran(ALLGATHER, array, out, 0)
+        return ran if ran is not NotImplemented else self._blocking.allgather_async(array, out).wait()
 
     def reduce_scatter(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """This rank's part of the reduction, which is cut along its first axis into as many parts as there are ranks.
         In place: out is the rank's own part of array."""
-        if out is not None and self._ran(REDUCE_SCATTER, array, out, op):
-            return out
-        return self._blocking.reduce_scatter_async(array, op, out).wait()
+        ran: Array = self._ran(REDUCE_SCATTER, array, out, op)
+        return ran if ran is not NotImplemented else self._blocking.reduce_scatter_async(array, op, out).wait()
 
     def gather(self, array: Array, root: int = 0, out: Optional[Array] = None) -> Optional[Array]:
         """allgather whose result only the root gets; the others get None, and their `out` is not used."""
-        if self.rank != root:
-            if self._ran(GATHER, array, None, root):
-                return None
-        elif out is not None and self._ran(GATHER, array, out, root):
-            return out
-        return self._blocking.gather_async(array, root, out).wait()
+        ran: Optional[Array] = self._ran(GATHER, array, out, root)
+        return ran if ran is not NotImplemented else self._blocking.gather_async(array, root, out).wait()
 
     def scatter(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> Array:
         """This rank's part of the root's array, which is cut along its first axis. Other ranks give None for it, and an
         `out` of the part's type and size."""
-        if out is not None and (array is not None or self.rank != root) and self._ran(SCATTER, array, out, root):
-            return out
-        return self._blocking.scatter_async(array, root, out).wait()
+        ran: Array = self._ran(SCATTER, array, out, root)
+        return ran if ran is not NotImplemented else self._blocking.scatter_async(array, root, out).wait()
 
     def alltoall(self, array: Array, out: Optional[Array] = None) -> Array:
         """Part r of the array, cut along its first axis, goes to rank r; part s of the result came from rank s."""
-        if out is not None and self._ran(ALLTOALL, array, out, 0):
-            return out
-        return self._blocking.alltoall_async(array, out).wait()
+        ran: Array = self._ran(ALLTOALL, array, out, 0)
+        return ran if ran is not NotImplemented else self._blocking.alltoall_async(array, out).wait()
 
     def allgatherv(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> Array:
         """allgather of arrays that differ in length: counts[r] is the length of rank r's first axis, on all ranks."""
-        return self._blocking.allgatherv_async(array, counts, out).wait()
+        ran: Array = self._ran(ALLGATHERV, array, out, 0, 0, None, counts)
+        return ran if ran is not NotImplemented else self._blocking.allgatherv_async(array, counts, out).wait()
 
     def reduce_scatterv(self, array: Array, counts: Sequence[int], op: Op = "sum", out: Optional[Array] = None) -> Array:
         """reduce_scatter into parts of counts[r] rows for rank r, on all ranks alike."""
-        return self._blocking.reduce_scatterv_async(array, counts, op, out).wait()
+        ran: Array = self._ran(REDUCE_SCATTERV, array, out, op, 0, counts)
+        return ran if ran is not NotImplemented else self._blocking.reduce_scatterv_async(array, counts, op, out).wait()
 
     def gatherv(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
                 out: Optional[Array] = None) -> Optional[Array]:
         """allgatherv whose result only the root gets, which alone needs counts."""
-        return self._blocking.gatherv_async(array, counts, root, out).wait()
+        ran: Optional[Array] = self._ran(GATHERV, array, out, root, 0, None, counts)
+        return ran if ran is not NotImplemented else self._blocking.gatherv_async(array, counts, root, out).wait()
 
     def scatterv(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
                  out: Optional[Array] = None) -> Array:
         """scatter of counts[r] rows to rank r. Other ranks than the root give None for array and counts, and an `out`."""
-        return self._blocking.scatterv_async(array, counts, root, out).wait()
+        ran: Array = self._ran(SCATTERV, array, out, root, 0, counts)
+        return ran if ran is not NotImplemented else self._blocking.scatterv_async(array, counts, root, out).wait()
 
     def alltoallv(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
                   out: Optional[Array] = None) -> Array:
         """alltoall of parts that differ in length: sendcounts[r] rows go to rank r, recvcounts[r] come from it."""
-        return self._blocking.alltoallv_async(array, sendcounts, recvcounts, out).wait()
+        ran: Array = self._ran(ALLTOALLV, array, out, 0, 0, sendcounts, recvcounts)
+        return ran if ran is not NotImplemented else self._blocking.alltoallv_async(array, sendcounts, recvcounts, out).wait()
 
     def send(self, array: Array, peer: int, tag: int = 0) -> None:
         """Sends the array to rank `peer`, whose n-th recv from here with that tag gets the n-th one sent with it. A large
         one waits for that."""
-        if not self._ran(SEND, array, None, peer, tag):
+        if self._ran(SEND, array, None, peer, tag) is NotImplemented:
             self._blocking.send_async(array, peer, tag).wait()
 
     def recv(self, array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
              received: Optional[Received] = None) -> Array:
         """Fills the array with what rank `peer` sends with that tag, and returns it. None: whichever rank, whatever the
         tag. received: is told the source, the tag and the count."""
-        if received is None and self._ran(RECV, None, array, peer, tag):
+        if received is None and self._ran(RECV, None, array, peer, tag) is not NotImplemented:
             return array
         return self._blocking.recv_async(array, peer, tag, received).wait()
 
@@ -163,13 +156,12 @@ class Calls(AsyncCalls):
         """Sends the array to rank `dest` and fills `into` with what rank `source` sends, both at once and with that tag;
         returns `into`. Ranks that exchange arrays need not agree on who sends first. When either part is refused, neither
         is made."""
-        if self._exchanged(array, dest, into, source, tag):
-            return into
-        return self._blocking.sendrecv_async(array, dest, into, source, tag).wait()
+        ran: Array = self._exchanged(array, dest, into, source, tag)
+        return ran if ran is not NotImplemented else self._blocking.sendrecv_async(array, dest, into, source, tag).wait()
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
-        if not self._ran(BARRIER, None, None, 0):
+        if self._ran(BARRIER, None, None, 0) is NotImplemented:
             self._blocking.barrier_async().wait()
 
 

@@ -70,6 +70,39 @@ TEST(MessagesAtOnceTest, TakeNoRequestAndAllocateNothing) {
   });
 }
 
+TEST(MessagesAtOnceTest, OfAGroupAllocateNothing) {
+  ClusterConfig config;
+  config.nranks = 2;
+  config.transport = "shm";
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    std::vector<float> values(1000, 1), arrived(1000);
+    const auto pass = [&] {
+      for (size_t count : {size_t{2}, size_t{1000}}) {
+        annulus_call_t calls[2] = {};
+        for (annulus_call_t& call : calls) {
+          call.struct_bytes = sizeof call;
+          call.type = ANNULUS_FLOAT32;
+          call.root = 1 - rank;
+          call.count = count;
+        }
+        calls[0].kind = ANNULUS_CALL_SEND;
+        calls[0].sendbuf = values.data();
+        calls[1].kind = ANNULUS_CALL_RECV;
+        calls[1].recvbuf = arrived.data();
+        annulus_request_t* request = nullptr;
+        ASSERT_EQ(annulus_submit(comm, calls, 2, &request), ANNULUS_OK);
+        ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);  // Both have left.
+        ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+        ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
+      }
+    };
+    for (int i = 0; i < 3; ++i) pass();
+    const size_t before = AllocationsOfThisThread();
+    for (int i = 0; i < 20; ++i) pass();
+    EXPECT_EQ(AllocationsOfThisThread() - before, 0u);
+  });
+}
+
 TEST_P(DataPathTest, WarmCallsThatSleepAllocateNothing) {
   constexpr size_t kCount = 1000;
   ClusterConfig config;

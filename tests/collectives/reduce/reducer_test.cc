@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/collectives/reduce/reducer_oracle.h"
@@ -253,6 +254,52 @@ TEST_P(ReducerTest, OneSourceIsCopiedToOneOrTwoDestinations) {
     RunOnHost(slice);
     EXPECT_EQ(first, source);
     EXPECT_EQ(second, source);
+  }
+}
+
+// A buffer whose content begins `shift` bytes behind a cache line, between guards.
+class Shifted {
+ public:
+  Shifted(const Bytes& content, size_t shift) : bytes_(content.size()), all_(content.size() + 256, std::byte{0x5a}) {
+    begin_ = all_.data() + 128 - reinterpret_cast<uintptr_t>(all_.data()) % 64 + shift;
+    std::copy(content.begin(), content.end(), begin_);
+  }
+
+  std::byte* begin() { return begin_; }
+  Bytes content() const { return {begin_, begin_ + bytes_}; }
+  bool has_guards() const { return begin_[-1] == std::byte{0x5a} && begin_[bytes_] == std::byte{0x5a}; }
+
+ private:
+  const size_t bytes_;
+  Bytes all_;
+  std::byte* begin_;
+};
+
+// Large ones are put together in one destination and copied to the other unless both begin a line.
+TEST_P(ReducerTest, TwoLargeDestinationsMayBeginAnywhere) {
+  std::mt19937_64 random(7);
+  for (const DataType type : {DataType::kInt8, DataType::kBFloat16, DataType::kFloat32, DataType::kComplex64}) {
+    const size_t count = 20003 / TypeBytes(type);
+    const Bytes left = RandomElements(type, count, &random), right = RandomElements(type, count, &random);
+    const Bytes expected = FoldByOracle(type, ReduceOp::kAvg, 2, {left, right}, count);
+    for (const auto& [first_shift, second_shift] : {std::pair{0, 0}, {16, 0}, {0, 16}, {16, 16}, {8, 56}}) {
+      for (int in_place = 0; in_place < 3; ++in_place) {  // Nothing, or the destination of that number from 1.
+        Shifted a(left, 16), b(right, 0), first(in_place == 1 ? left : Bytes(left.size()), first_shift),
+            second(in_place == 2 ? right : Bytes(left.size()), second_shift);
+        SliceOp slice = MakeOp(type, ReduceOp::kAvg, count, 2);
+        slice.dst[0] = first.begin();
+        slice.dst[1] = second.begin();
+        slice.inline_src[0] = in_place == 1 ? first.begin() : a.begin();
+        slice.inline_src[1] = in_place == 2 ? second.begin() : b.begin();
+        slice.num_sources = 2;
+        RunOnHost(slice);
+        SCOPED_TRACE(testing::Message() << TypeName(type) << " at " << first_shift << " and " << second_shift
+                                        << ", in place " << in_place);
+        ASSERT_EQ(first.content(), expected);
+        ASSERT_EQ(second.content(), expected);
+        ASSERT_TRUE(first.has_guards() && second.has_guards());
+      }
+    }
   }
 }
 
