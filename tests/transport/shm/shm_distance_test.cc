@@ -52,7 +52,7 @@ TEST(ShmDistance, PlainUntilThePeerIsFoundFar) {
   EXPECT_TRUE(distance.streams());
 }
 
-TEST(ShmDistance, APeerIsNearOnceThatIsKnown) {
+TEST(ShmDistance, APeerIsNearWhileThatIsKnown) {
   ShmDistance distance(SlotStores::kAuto);
   EXPECT_FALSE(distance.is_near());
   Judge(&distance, All(kBetween));
@@ -60,6 +60,8 @@ TEST(ShmDistance, APeerIsNearOnceThatIsKnown) {
   Judge(&distance, All(kNear));
   EXPECT_TRUE(distance.is_near());
   Judge(&distance, All(kBetween));
+  EXPECT_FALSE(distance.is_near());
+  Judge(&distance, All(kNear));
   EXPECT_TRUE(distance.is_near());
   Judge(&distance, All(kFar));
   EXPECT_FALSE(distance.is_near());
