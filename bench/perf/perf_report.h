@@ -54,9 +54,10 @@ struct FormResult {
   // timing is that of both together.
   double alone_us = 0;
   double computing_us = 0;
-  // How much of the calls' own time was over when the computing was, in percent of it.
+  // How much of the calls' own time the computing hid, in percent of it. Less than 0: both together took longer than
+  // one after the other.
   double Overlap() const {
-    return alone_us > 0 ? std::clamp((alone_us + computing_us - timing.median_us) / alone_us * 100, 0.0, 100.0) : 0;
+    return alone_us > 0 ? std::min((alone_us + computing_us - timing.median_us) / alone_us * 100, 100.0) : 0;
   }
 };
 

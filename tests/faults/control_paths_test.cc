@@ -42,7 +42,9 @@ TEST_P(ControlPathsTest, ResetsWhileRankZeroIsPausedAreNoFailure) {
   job_.Work(8 * kSecond);
   job_.ranks().Signal(0, SIGCONT);
   job_.Work(2 * kSecond);
-  EXPECT_EQ(job_.ranks().worker(0).CountLines("came back"), 2) << job_.Outputs();
+  // A rank that had to wait for too long has dialled again, and comes back twice.
+  for (const char* line : {"rank 1 came back", "rank 2 came back"})
+    EXPECT_GE(job_.ranks().worker(0).CountLines(line), 1) << job_.Outputs();
   job_.ExpectGoodEnd();
 }
 
