@@ -101,9 +101,8 @@ class Table final : public Report {
     }
     has_overlap_ = std::ranges::count(options.modes, Mode::kOverlap) > 0;
     if (has_overlap_) {
-      out_
-          << "# overlap: times in which the caller also computes, for as long as the calls take alone; ovl% = how much "
-             "of that the computing hid\n";
+      out_ << "# overlap: times and rates include what the caller computes, for as long as the calls take alone; ovl% "
+              "= how much of that it hid (less than 0: both took longer than one after the other)\n";
     }
     if (std::ranges::count(options.kinds, Kind::kPingpong) > 0) {
       out_ << "# pingpong: half the time of a message and its answer\n";
