@@ -18,13 +18,14 @@ bool ShmDistance::AddReturn(Nanoseconds took) {
   const Nanoseconds judged = returns_.Judge(took, kIgnored);
   if (judged == 0) return false;
   nanoseconds_.store(judged, std::memory_order_relaxed);
-  near_.store(judged < kNearBelow, std::memory_order_relaxed);
   if (judged < kNearBelow) {
+    near_.store(true, std::memory_order_relaxed);
     asks_for_rewrite_ = false;
     rewrites_.taken = 0;
     return MoveTo(false);
   }
   if (judged <= kFarAbove) return false;
+  near_.store(false, std::memory_order_relaxed);
   if (asks_for_rewrite_) return false;
   if (patience_ > 0) {
     --patience_;

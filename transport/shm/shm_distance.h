@@ -36,8 +36,7 @@ class ShmDistance {
  public:
   // Load time of a returned word below which the peer is near, in nanoseconds.
   static constexpr Nanoseconds kNearBelow = 70;
-  // Load time above which the peer may be far, in nanoseconds. A time between the two bounds changes nothing but that
-  // the peer is not known to be near.
+  // Load time above which the peer may be far, in nanoseconds. A time between the two bounds changes nothing.
   static constexpr Nanoseconds kFarAbove = 100;
   // Number of bytes of a slot that the second probe rewrites.
   static constexpr size_t kRewriteBytes = 4096;
