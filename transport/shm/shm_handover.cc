@@ -20,6 +20,8 @@ constexpr char kMappedByte = 'M';
 
 bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
+bool HasLeft(int error) { return error == EPIPE || error == ECONNRESET; }
+
 // ENOBUFS: the kernel has no memory for messages.
 bool NotForNow(int error) { return NothingYet(error) || error == ETOOMANYREFS || error == ENOBUFS; }
 
@@ -32,8 +34,14 @@ Status ShmHandover::Start(int slots, size_t slot_bytes) {
 }
 
 Status ShmHandover::SendFile() {
-  refused_ = SendWithFile(socket_->native_handle(), &kFileByte, 1, mapping_->fd()) == 1 ? 0 : errno;
+  const int before =
+      std::exchange(refused_, SendWithFile(socket_->native_handle(), &kFileByte, 1, mapping_->fd()) == 1 ? 0 : errno);
   if (NotForNow(refused_)) return Status();
+  // The peer was the first to give up. What kept it waiting says more than that it has gone.
+  if (HasLeft(refused_) && before != 0 && !NothingYet(before)) {
+    refused_ = before;
+    return Late();
+  }
   if (refused_ != 0) return Failed("sending the memory file", refused_);
   mapping_->CloseFd();
   return Status();
@@ -105,7 +113,7 @@ Status ShmHandover::Late() const {
 }
 
 Status ShmHandover::Failed(const char* what, int os_errno) const {
-  if (os_errno == 0 || os_errno == EPIPE || os_errno == ECONNRESET) return Lost(what, os_errno);
+  if (os_errno == 0 || HasLeft(os_errno)) return Lost(what, os_errno);
   const Status refused = Status::System("shared memory link to rank " + std::to_string(peer_) + ", " + what, os_errno);
   return {refused.code(), refused.message(), rank_, os_errno};
 }
