@@ -3,6 +3,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,6 +39,25 @@ void Warm(annulus_comm_t* comm, int rank) {
     ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << LastMessage(comm);
     ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
   }
+}
+
+// Calls `act` with the warm communicators of two ranks, both on one thread.
+void OnOneThread(const std::function<void(annulus_comm_t* const (&comms)[2])>& act) {
+  annulus_comm_t* comms[2] = {};
+  Tally warm;
+  Tally over;
+  Cluster(ConfigOf("shm", 2)).Run([&](annulus_comm_t* own, int rank) {
+    Warm(own, rank);
+    comms[rank] = own;
+    warm.Add();
+    if (rank == 1) {
+      ASSERT_TRUE(over.WaitFor(1));
+      return;
+    }
+    ASSERT_TRUE(warm.WaitFor(2));
+    act(comms);
+    over.Add();
+  });
 }
 
 // One look by a wait, which drives no more than what is there.
@@ -123,23 +143,11 @@ int RunRoundsOf(annulus_comm_t* const (&comms)[2], const Call& call) {
 }
 
 TEST(BegunCallsTest, WhatACallSendsLeavesWhenItIsStartedAndThatOfTheNextWhenItHasEnded) {
-  annulus_comm_t* comms[2] = {};
-  Tally warm;
-  Tally over;
-  Cluster(ConfigOf("shm", 2)).Run([&](annulus_comm_t* own, int rank) {
-    Warm(own, rank);
-    comms[rank] = own;
-    warm.Add();
-    if (rank == 1) {
-      ASSERT_TRUE(over.WaitFor(1));
-      return;
-    }
-    ASSERT_TRUE(warm.WaitFor(2));
+  OnOneThread([](annulus_comm_t* const(&comms)[2]) {
     for (const Form form : {Form::kNamed, Form::kSubmitted, Form::kWithOptions}) {
       for (const size_t each : {1, 2, 3})
         EXPECT_GT(RunRounds(comms, form, each), kRounds / 2) << static_cast<int>(form) << ", " << each << " at a time";
     }
-    over.Add();
   });
 }
 
@@ -148,18 +156,7 @@ TEST(BegunCallsTest, SoDoesWhatCollectivesOfOtherKindsSend) {
   constexpr CollectiveKind kKinds[] = {
       CollectiveKind::kReduceScatter, CollectiveKind::kAllgather, CollectiveKind::kBroadcast, CollectiveKind::kReduce,
       CollectiveKind::kGather,        CollectiveKind::kScatter,   CollectiveKind::kAlltoall};
-  annulus_comm_t* comms[2] = {};
-  Tally ready;
-  Tally over;
-  Cluster(ConfigOf("shm", 2)).Run([&](annulus_comm_t* own, int rank) {
-    Warm(own, rank);
-    comms[rank] = own;
-    ready.Add();
-    if (rank == 1) {
-      ASSERT_TRUE(over.WaitFor(1));
-      return;
-    }
-    ASSERT_TRUE(ready.WaitFor(2));
+  OnOneThread([&](annulus_comm_t* const(&comms)[2]) {
     for (const CollectiveKind kind : kKinds) {
       Call call;
       call.kind = kind;
@@ -168,7 +165,6 @@ TEST(BegunCallsTest, SoDoesWhatCollectivesOfOtherKindsSend) {
       call.root = kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ? 1 : 0;
       EXPECT_GT(RunRoundsOf(comms, call), kRounds / 2) << KindName(kind);
     }
-    over.Add();
   });
 }
 
