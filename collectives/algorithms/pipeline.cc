@@ -189,7 +189,7 @@ Status Pipeline::PlanSend(Flight* flight) {
   const auto sends_from = [&](const Work::Place& place) {
     if (place.bytes < step.bytes) return false;
     if (limits.sends_from.Has(place.kind())) return true;
-    if (in_place == nullptr) return false;
+    if (in_place == nullptr || step.is_copied) return false;
     const bool lends = work_->lends && place.kind() == MemoryKind::kHost && in_place->Lends(place.data, step.bytes);
     return lends ||
            (work_->sends_in_place && limits.in_place.Has(place.kind()) && in_place->SendsFrom(place.data, step.bytes));

@@ -43,6 +43,12 @@ inline Tag WithChunk(Tag tag, uint32_t chunk) {
   return tag;
 }
 
+// Returns the same tag for a slice whose step has another count.
+inline Tag WithCount(Tag tag, uint64_t count) {
+  tag.words[1] = count;
+  return tag;
+}
+
 inline bool IsOfProgram(const Tag& tag) { return tag.words[3] >> 16 == kProgramSlice; }
 
 inline uint32_t ChunkOf(const Tag& tag) { return static_cast<uint32_t>(tag.words[2]); }

@@ -202,12 +202,15 @@ bool AreApart(const CallArguments& send, const CallArguments& recv) {
 }
 
 void ForgetUnused(CallArguments* arguments, int rank, int nranks) {
-  Extent extent;
-  if (arguments->kind != CollectiveKind::kBarrier) {
-    extent = ExtentOf(*arguments, TypeBytes(arguments->type), rank, nranks);
+  bool sends = arguments->count > 0 && SendHolds(arguments->kind, rank == arguments->root) != Holding::kNothing;
+  bool receives = arguments->count > 0 && RecvHolds(arguments->kind, rank == arguments->root) != Holding::kNothing;
+  if (HasVariableParts(arguments->kind)) {
+    const Extent extent = ExtentOf(*arguments, TypeBytes(arguments->type), rank, nranks);
+    sends = extent.send > 0;
+    receives = extent.recv > 0;
   }
-  if (extent.send == 0) arguments->sendbuf = nullptr;
-  if (extent.recv == 0) arguments->recvbuf = nullptr;
+  if (!sends) arguments->sendbuf = nullptr;
+  if (!receives) arguments->recvbuf = nullptr;
 }
 
 Call CallOf(const CallArguments& a, int nranks, uint64_t sequence) {

@@ -89,7 +89,8 @@ class CallQueue {
     // Queues a message that was taken on already, or takes on one that is posted. `is_left`: this thread may leave it
     // alone.
     void KeepMessage(Request* message, bool is_left);
-    // Counts a message that has ended well and is not queued.
+    // Counts a call that has ended well and is not queued; the second one is for messages.
+    void CountCall(const CallArguments& call) { queue_->Count(call, Code::kOk); }
     void CountMessage(const CallArguments& message) { queue_->CountMessage(message); }
 
     // Returns the number of the next collective. Call it only in a short turn.

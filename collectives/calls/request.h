@@ -45,8 +45,8 @@ struct RequestState {
   bool discarded = false;             // Not held by the user: released once done and nobody waits.
   bool told = false;                  // Its outcome was asked for.
   bool awaited = false;               // Who holds it is about to see its end, so callbacks need not be called at once.
-  bool is_plain = false;              // A call without options, arrays, group or stream, so that it holds no memory
-                                      // and its end concerns nobody but those who wait for it.
+  bool is_plain = false;              // A call without options, group or stream, so that it holds no memory but that of
+                                      // `numbers`, and its end concerns nobody but those who wait for it.
   bool done = false;                  // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
 };
@@ -96,6 +96,7 @@ struct Request : RequestState {
  private:
   // Clear for a request that has used nothing else of its state.
   void ClearPlain() {
+    numbers.clear();
     plan = 0;
     number = 0;
     list = nullptr;

@@ -11,19 +11,6 @@
 namespace annulus {
 namespace {
 
-// Makes the layouts point to copies, which `numbers` owns.
-void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* numbers) {
-  const size_t** arrays[] = {&arguments->send_layout.counts, &arguments->send_layout.offsets,
-                             &arguments->recv_layout.counts, &arguments->recv_layout.offsets};
-  numbers->reserve(std::size(arrays) * nranks);
-  for (const size_t** array : arrays) {
-    if (*array == nullptr) continue;
-    const size_t* copy = numbers->data() + numbers->size();
-    numbers->insert(numbers->end(), *array, *array + nranks);
-    *array = copy;
-  }
-}
-
 Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.recvbuf, a.recv_queue}, a.count}; }
 
 // Gives the lock back while a thread waits for the request, however that ends.
@@ -98,9 +85,6 @@ Request* Requests::Add(const CallArguments& arguments) {
   Rollback rollback(this, request);
   request->arguments = arguments;
   request->call = Call();
-  // If only the root's arrays are used, those of the others may point anywhere.
-  const bool uses_layouts =
-      HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || config_.rank == arguments.root);
   if (arguments.options != nullptr && arguments.options->used()) {
     request->options = *arguments.options;
     request->arguments.options = &request->options;
@@ -112,9 +96,22 @@ Request* Requests::Add(const CallArguments& arguments) {
     request->options = CallOptions();
     request->arguments.options = nullptr;
   }
-  if (uses_layouts) KeepLayouts(static_cast<size_t>(config_.nranks), &request->arguments, &request->numbers);
+  KeepLayouts(request);
   rollback.Keep();
   return request;
+}
+
+void Requests::CopyLayouts(Request* request) const {
+  CallArguments& a = request->arguments;
+  std::vector<size_t>& numbers = request->numbers;
+  numbers.reserve(NumbersOfLayouts());
+  for (const size_t** array :
+       {&a.send_layout.counts, &a.send_layout.offsets, &a.recv_layout.counts, &a.recv_layout.offsets}) {
+    if (*array == nullptr) continue;
+    const size_t* const copy = numbers.data() + numbers.size();
+    numbers.insert(numbers.end(), *array, *array + config_.nranks);
+    *array = copy;
+  }
 }
 
 Request* Requests::Make(const CallArguments& arguments) {

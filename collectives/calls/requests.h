@@ -111,7 +111,8 @@ class Requests {
   // Functions for the holder of config.mu:
   // Creates a request, as MakeWithin does without a budget.
   Request* Add(const CallArguments& arguments);
-  // The same for a call without options or arrays of numbers, on its own. Its `call` is for the caller to set.
+  // The same for a call without options, on its own, of which KeepLayouts copies the arrays, if it has any. Its `call`
+  // is for the caller to set.
   Request* AddPlain(const CallArguments& arguments) {
     CollectLatest();
     Request* const request = used_ < requests_.size() ? AcquireSpare() : Acquire();
@@ -131,6 +132,20 @@ class Requests {
     request->is_plain = true;
     EndPlain(request, Code::kOk);
     return request;
+  }
+  // Copies the arrays of numbers that a request of AddPlain uses. Needs no memory if HasSpareFor was true before.
+  void KeepLayouts(Request* request) const {
+    if (UsesLayouts(request->arguments)) CopyLayouts(request);
+  }
+  bool UsesLayouts(const CallArguments& a) const {
+    // If only the root's arrays are used, those of the others may point anywhere.
+    return HasVariableParts(a.kind) && (!HasRoot(a.kind) || config_.rank == a.root);
+  }
+  // Whether the next request needs no memory, with the arrays of such a call.
+  bool HasSpareFor(const CallArguments& arguments) {
+    if (!UsesLayouts(arguments)) return HasSpare();
+    CollectLatest();
+    return used_ < requests_.size() && requests_[used_]->numbers.capacity() >= NumbersOfLayouts();
   }
   // Collects nothing itself, so that what is sent next leaves without that.
   bool HasSpare() const {
@@ -176,6 +191,10 @@ class Requests {
     bool makes_several_ = false;
     bool is_kept_ = false;
   };
+
+  void CopyLayouts(Request* request) const;
+  // Numbers of the arrays of a call: counts and offsets, of both buffers.
+  size_t NumbersOfLayouts() const { return 4 * static_cast<size_t>(config_.nranks); }
 
   // As many as a large group of small calls takes.
   static constexpr size_t kMostSpare = 128;

@@ -11,9 +11,6 @@ namespace {
 
 bool CanBeChosen(CollectiveKind kind) { return kind != CollectiveKind::kNone && !IsDirect(kind) && !IsMessage(kind); }
 
-// Whether small calls of a direct kind go in one hop: all ranks know that they are small.
-bool MayGoInOneHop(CollectiveKind kind) { return IsDirect(kind) && !HasVariableParts(kind); }
-
 Algorithm OnlyWay(CollectiveKind kind) {
   return IsDirect(kind) ? Algorithm::kDirect : IsMessage(kind) ? Algorithm::kMessage : Algorithm::kRing;
 }
@@ -59,7 +56,7 @@ size_t AlgorithmChoice::LargestOf(size_t size_class) const {
 }
 
 std::vector<Candidate> AlgorithmChoice::Candidates(CollectiveKind kind, size_t bytes) const {
-  const bool is_direct = MayGoInOneHop(kind);
+  const bool is_direct = IsDirect(kind);
   if (topology_.nranks == 1 || !(CanBeChosen(kind) || is_direct)) return {{OnlyWay(kind), nullptr, 0}};
   const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
   std::vector<Candidate> candidates;
@@ -75,7 +72,7 @@ std::vector<Candidate> AlgorithmChoice::Candidates(CollectiveKind kind, size_t b
 }
 
 Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order) const {
-  const bool is_direct = MayGoInOneHop(kind);
+  const bool is_direct = IsDirect(kind);
   if (topology_.nranks == 1 || !(CanBeChosen(kind) || is_direct)) return OnlyWay(kind);
   const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
   if (is_direct) {

@@ -17,6 +17,26 @@ size_t LargestChunk(const PlanInput& input) {
   return std::max_element(parts, parts + input.nranks, smaller)->elements;
 }
 
+// Largest part with which a rank may be in one hop where parts may differ: one slice also for a rank that is not, since
+// each rank knows only its own parts.
+size_t MostInOneHop(const PlanInput& input, const PlanSettings& settings) {
+  if (!IsDirect(input.call.kind) || !HasVariableParts(input.call.kind) || input.nranks > kMaxOneHopRanks) return 0;
+  return std::min(settings.small_bytes, DirectSliceBytes(settings));
+}
+
+// Largest part that this rank has in its buffers, in bytes.
+size_t LargestOwnPart(const PlanInput& input) {
+  const bool at_root = input.rank == input.call.root;
+  size_t largest = 0;
+  const auto look = [&](Holding holding, const Part* parts) {
+    for (int rank = 0; holding != Holding::kNothing && rank < input.nranks; ++rank)
+      largest = std::max(largest, parts[rank].elements);
+  };
+  look(SendHolds(input.call.kind, at_root), input.input_parts);
+  look(RecvHolds(input.call.kind, at_root), input.output_parts);
+  return largest * input.element_bytes;
+}
+
 }  // namespace
 
 size_t SentAtOnce(const PlanInput& input) {
@@ -39,9 +59,16 @@ const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Alg
   return row.type_why_not(settings, input.call, input.element_bytes);
 }
 
+static Algorithm DirectAlgorithmOf(const PlanInput& input, const PlanSettings& settings,
+                                   const AlgorithmChoice& choice) {
+  if (!HasVariableParts(input.call.kind)) return choice.At(input.call.kind, SentAtOnce(input));
+  const size_t largest = LargestOwnPart(input);
+  return largest <= MostInOneHop(input, settings) ? choice.At(input.call.kind, largest) : Algorithm::kDirect;
+}
+
 static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
   const Call& call = input.call;
-  if (IsDirect(call.kind)) return choice.At(call.kind, HasVariableParts(call.kind) ? 0 : SentAtOnce(input));
+  if (IsDirect(call.kind)) return DirectAlgorithmOf(input, settings, choice);
   // A user-defined function may depend on the order, and not only in the last bits.
   const bool is_user_op = IsUserOp(call.op);
   const size_t sent = SentAtOnce(input);
@@ -70,6 +97,7 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
   if (IsDirect(call.kind)) {
     // The same for all sizes of the parts: where they may differ, each rank knows only its own.
     params.slice_bytes = DirectSliceBytes(settings);
+    params.one_hop_bytes = MostInOneHop(input, settings);
     return params;
   }
   params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);

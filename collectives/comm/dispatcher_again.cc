@@ -33,8 +33,11 @@ bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
 bool Dispatcher::RepeatsLatestOther(const CallArguments& given) const {
   const ReduceOp op = Reduces(given.kind) ? given.op : ReduceOp{};
   const int root = HasRoot(given.kind) ? given.root : 0;
-  return engine_.Repeats(given.kind, given.type, op, root, given.count) && given.created_op == 0 &&
-         HasGoodBuffers(given, rank(), nranks());
+  const bool repeats =
+      HasVariableParts(given.kind)
+          ? engine_.RepeatsParts(given.kind, given.type, op, root, given.count, given.send_layout, given.recv_layout)
+          : engine_.Repeats(given.kind, given.type, op, root, given.count);
+  return repeats && given.created_op == 0 && HasGoodBuffers(given, rank(), nranks());
 }
 
 bool Dispatcher::CanRunAgain(const CallArguments& given) const {
@@ -89,15 +92,22 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   const bool begins = turn.MayDriveMessages() && !driver_.paused();
   const auto begin = [&] {
     call.sequence = turn.NextSequence();
-    driver_.BeginAgain(call, given.sendbuf, given.recvbuf);
+    return driver_.BeginAgain(call, given.sendbuf, given.recvbuf);
   };
   // What has begun must be queued, so nothing that may need memory may come after it.
-  const bool begins_before = begins && given.options == nullptr && requests_->HasSpare();
-  if (begins_before) begin();
-  Request* const request = given.options == nullptr ? requests_->AddPlain(given) : requests_->Add(given);
+  const bool begins_before = begins && given.options == nullptr && requests_->HasSpareFor(given);
+  if (begins_before && begin() && driver_.EndAgain(call)) {
+    turn.CountCall(given);
+    if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
+    return true;
+  }
+  const bool is_plain = begins_before || (given.options == nullptr && !requests_->UsesLayouts(given));
+  Request* const request = is_plain ? requests_->AddPlain(given) : requests_->Add(given);
+  if (is_plain) requests_->KeepLayouts(request);
   request->discarded = handle == nullptr;
-  if (HasRoot(given.kind)) ForgetUnused(&request->arguments, rank(), nranks());
   if (begins && !begins_before) begin();
+  // What has begun is never planned anew.
+  if (!begins && HasRoot(given.kind)) ForgetUnused(&request->arguments, rank(), nranks());
   request->plan = engine_.plan();
   request->call = call;
   if (handle != nullptr) GiveHandle(*request, handle);

@@ -59,8 +59,9 @@ struct Step {
   size_t output_offset = 0;   // Offset in the output, in bytes.
   size_t arrival_offset = 0;  // kFold: offset within each held arrival, in bytes.
   size_t bytes = 0;
-  int first_rank = 0;   // kFold: first rank of the fold.
-  uint64_t awaits = 0;  // kTwoLevel: steps of the other level that must be done before this step works or sends.
+  int first_rank = 0;      // kFold: first rank of the fold.
+  bool is_copied = false;  // kDirect: sent out of a slot, since the receiver may take it by a short path (OneHop).
+  uint64_t awaits = 0;     // kTwoLevel: steps of the other level that must be done before this step works or sends.
 };
 
 struct ScheduleParams {
@@ -79,6 +80,8 @@ struct ScheduleParams {
   // parts of reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
+  // kDirect, where parts may differ: the largest part with which a rank may be in one hop, in bytes.
+  size_t one_hop_bytes = 0;
   // kDirect: set by FillRoundEnds (direct_schedule.h).
   const uint64_t* round_ends = nullptr;
   // kTwoLevel: the rings of this rank; the product of their sizes is nranks. `channels` is 1.

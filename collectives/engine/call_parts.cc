@@ -17,6 +17,18 @@ void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts
 // A buffer with one part only, whichever rank it is for.
 void FillWhole(size_t elements, std::vector<Part>* parts) { parts->assign(parts->size(), {0, elements}); }
 
+// Whether FillFromLayout would change nothing. Layouts without counts are no valid ones here.
+bool Matches(const Layout& layout, const std::vector<Part>& parts) {
+  if (layout.counts == nullptr) return false;
+  size_t next = 0;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const size_t begin = layout.offsets != nullptr ? layout.offsets[rank] : next;
+    if (layout.counts[rank] != parts[rank].elements || begin != parts[rank].begin) return false;
+    next += parts[rank].elements;
+  }
+  return true;
+}
+
 }  // namespace
 
 void CallParts::Fill(int rank, const Call& call, size_t own_count, const Layout& input, const Layout& output) {
@@ -31,6 +43,17 @@ void CallParts::Fill(int rank, const Call& call, size_t own_count, const Layout&
     FillFromLayout(input, call.count, &input_);
     FillFromLayout(output, call.count, &output_);
   }
+}
+
+bool CallParts::AreOf(int rank, CollectiveKind kind, int root, size_t own_count, const Layout& input,
+                      const Layout& output) const {
+  const Holding send = SendHolds(kind, rank == root);
+  const Holding recv = RecvHolds(kind, rank == root);
+  if (send == Holding::kParts && !Matches(input, input_)) return false;
+  if (recv == Holding::kParts && !Matches(output, output_)) return false;
+  if (send == recv) return true;
+  const bool is_in_input = send == Holding::kParts || recv == Holding::kNothing;
+  return (is_in_input ? input_ : output_)[static_cast<size_t>(rank)].elements == own_count;
 }
 
 }  // namespace annulus

@@ -30,6 +30,10 @@ class CallParts {
   // its buffer.
   void Fill(int rank, const Call& call, size_t own_count, const Layout& input, const Layout& output);
 
+  // Whether a call of that kind and root, whose parts may differ, has the parts that were filled in last.
+  bool AreOf(int rank, CollectiveKind kind, int root, size_t own_count, const Layout& input,
+             const Layout& output) const;
+
   // By rank. Valid for the call that was filled in last, unless its kind has no such side.
   const Part* input() const { return input_.data(); }
   const Part* output() const { return output_.data(); }

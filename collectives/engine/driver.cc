@@ -46,15 +46,17 @@ bool Driver::Repeat(const Call& call, const void* input, void* output) {
   return FinishesAtOnce(call, begin);
 }
 
-void Driver::BeginAgain(const Call& call, const void* input, void* output) {
+bool Driver::BeginAgain(const Call& call, const void* input, void* output) {
   if (control_ != nullptr) control_->Enter(call);
   engine_->StartAgain(call.sequence, input, output);
   has_begun_ = true;
+  bool has_all = false;
   const Status sent = WithinMemory([&] {
-    engine_->SendFirst();
+    has_all = engine_->SendFirst();
     return Status();
   });
   static_cast<void>(sent);  // Whoever goes on with it meets the same error.
+  return has_all;
 }
 
 bool Driver::EndAgain(const Call& call) {

@@ -51,14 +51,20 @@ class Engine {
     return repeat_.runner != nullptr && count == last.count && kind == last.kind && type == last.type &&
            op == last.op && root == last.root;
   }
+  // The same for a call whose parts may differ.
+  bool RepeatsParts(CollectiveKind kind, DataType type, ReduceOp op, int root, size_t own_count, const Layout& input,
+                    const Layout& output) const {
+    return Repeats(kind, type, op, root, work_.call.count) && parts_.AreOf(rank_, kind, root, own_count, input, output);
+  }
   // What Repeats says of a call stays so until this changes. Never 0.
   uint64_t plan() const { return repeat_.plan; }
   // The latest call, with its number.
   const Call& latest() const { return work_.call; }
   // The buffers lie in host memory, as did those of the latest call.
   void StartAgain(uint64_t sequence, const void* input, void* output);
-  // Sends what StartAgain began as far as that goes at once. An error here is also returned by Progress.
-  void SendFirst() { repeat_.runner->SendFirst(); }
+  // Sends what StartAgain began as far as that goes at once. Returns whether all has come too, so that FinishesAtOnce
+  // does the rest. An error here is also returned by Progress.
+  bool SendFirst() { return repeat_.runner->SendFirst(); }
   // Advances what StartAgain began as far as it goes at once. Returns whether it is done. An error here is also
   // returned by Progress.
   bool FinishesAtOnce();

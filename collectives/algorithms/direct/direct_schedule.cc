@@ -47,7 +47,9 @@ bool DirectSchedule::At(size_t index, Step* step) const {
   const size_t begin = step->slice * p_.slice_bytes;
   step->chunk = receives ? peer : p_.rank;
   step->count = part.elements;
-  step->bytes = std::min(p_.slice_bytes, part.elements * p_.element_bytes - begin);
+  const size_t part_bytes = part.elements * p_.element_bytes;
+  step->bytes = std::min(p_.slice_bytes, part_bytes - begin);
+  step->is_copied = part_bytes <= p_.one_hop_bytes;
   (receives ? step->output_offset : step->input_offset) = part.begin * p_.element_bytes + begin;
   if (k == 0) step->output_offset = p_.output_parts[peer].begin * p_.element_bytes + begin;
   step->store = receives || k == 0;

@@ -18,14 +18,14 @@ void HopFold::Start(const Schedule* schedule, Range range, const Work* work) {
   op_.op = work->op;
 }
 
-void HopFold::StartWhole(const ScheduleParams& params, size_t begin, const Work* work) {
+void HopFold::StartWhole(const Part& part, const Work* work) {
   Start(nullptr, {0, 1}, work);
   step_ = Step();
   step_.kind = Step::Kind::kFold;
   step_.finish = true;
-  step_.input_offset = begin;
-  step_.bytes = params.count * params.element_bytes;
-  op_.count = params.count;
+  step_.input_offset = part.begin * work->element_bytes;
+  step_.bytes = part.elements * work->element_bytes;
+  op_.count = part.elements;
   op_.divisor = work->divisor;
 }
 

@@ -24,8 +24,8 @@ class HopFold {
 
   // Begins the folds of these steps. The schedule and the work stay valid until done.
   void Start(const Schedule* schedule, Range range, const Work* work);
-  // Begins a call whose `params.count` elements one fold does as a whole, with the own input from `begin` bytes on.
-  void StartWhole(const ScheduleParams& params, size_t begin, const Work* work);
+  // Begins a call of which one fold does all: that part of the own input, and what has come.
+  void StartWhole(const Part& part, const Work* work);
   // The same call again, with other buffers.
   void StartAgain() { fold_ = -1; }
 

@@ -21,48 +21,55 @@ size_t OneHop::MemoryBytes(int nranks) {
   return sizeof(OneHop) + static_cast<size_t>(nranks) * (sizeof(HopPeer) + 2 * sizeof(Endpoint*) + kShortPeerBytes);
 }
 
-bool OneHop::UsesShortPath(const ScheduleParams& params, const Work& work) const {
+bool OneHop::UsesShortPath(size_t largest) const {
   // An agreement is no call that a user could repeat, and only what can be repeated is worth the short path.
-  if (HasVariableParts(params.kind) || params.kind == CollectiveKind::kAgreement) return false;
-  if (short_.most_bytes() == 0) return false;
-  return params.count * params.element_bytes <= short_.most_bytes() && work.segments == nullptr &&
-         work.custom.user == nullptr && !work.custom.scales && work.input.queue == nullptr &&
-         work.output.queue == nullptr;
+  if (work_->call.kind == CollectiveKind::kAgreement || short_.most_bytes() == 0) return false;
+  return largest <= short_.most_bytes() && work_->segments == nullptr && work_->custom.user == nullptr &&
+         !work_->custom.scales && work_->input.queue == nullptr && work_->output.queue == nullptr;
 }
 
 void OneHop::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   schedule_ = OneHopSchedule(params, 0);
-  is_short_ = UsesShortPath(params, *work);
   has_output_ = done_ = false;
   if (!schedule_.At(0, &own_step_)) own_step_ = Step();
-  UseLinks();
+  is_short_ = UsesShortPath(UseLinks());
   StartFold(params);
   if (!is_short_) return StartPosts();
   short_.Start(work, schedule_);
 }
 
-void OneHop::UseLinks() {
+size_t OneHop::UseLinks() {
   endpoints_.clear();
+  size_t largest = 0;
   for (size_t k = 1; k <= links_.size(); ++k) {
-    Step step;
-    const bool sends = schedule_.At(2 * k, &step);
-    const bool receives = schedule_.At(2 * (links_.size() + 1 - k) + 1, &step);
+    Step send;
+    Step receive;
+    const bool sends = schedule_.At(2 * k, &send);
+    const bool receives = schedule_.At(2 * (links_.size() + 1 - k) + 1, &receive);
     if (sends || receives) endpoints_.push_back(links_[k - 1]);
+    largest = std::max({largest, sends ? send.bytes : 0, receives ? receive.bytes : 0});
   }
+  return largest;
 }
 
 void OneHop::StartFold(const ScheduleParams& params) {
   const bool folds = Reduces(params.kind) && (params.kind != CollectiveKind::kReduce || rank_ == params.root);
   // Two operands give the same bits in any order, so all that this rank folds can be folded alike.
-  const bool at_once = folds && nranks_ == 2 && work_->custom.user == nullptr && !HasVariableParts(params.kind) &&
-                       params.kind != CollectiveKind::kAllreduceGroup;
+  const bool at_once =
+      folds && nranks_ == 2 && work_->custom.user == nullptr && params.kind != CollectiveKind::kAllreduceGroup;
   if (at_once) {
-    const size_t begin = params.kind == CollectiveKind::kReduceScatter ? static_cast<size_t>(rank_) * params.count : 0;
-    fold_.StartWhole(params, begin * params.element_bytes, work_);
+    fold_.StartWhole(OwnPart(params), work_);
   } else {
     fold_.Start(&schedule_, {2 * static_cast<size_t>(nranks_), folds ? nranks_ : 0}, work_);
   }
+}
+
+// The part of the input that this rank reduces.
+Part OneHop::OwnPart(const ScheduleParams& params) const {
+  if (params.kind == CollectiveKind::kReduceScatterv) return params.input_parts[rank_];
+  const bool is_one_of_many = params.kind == CollectiveKind::kReduceScatter;
+  return {is_one_of_many ? static_cast<size_t>(rank_) * params.count : 0, params.count};
 }
 
 void OneHop::StartAgain() {

@@ -1,10 +1,10 @@
 // OneHop: every rank sends its data to each rank that needs it, and each rank reduces for itself. This takes one hop of
 // latency, where the ring takes 2(n-1). It folds in the order of the ring, so the bits are those of the ring.
 //
-// Calls in host memory use the short path of the links that have one (ShortHop), and can be repeated. Parts of
-// different sizes, groups, agreements, memory of devices and operations that the user made go by posted slices
-// (HopPeer). Both do what the schedule says, and the tags are the same, so ranks need not choose the same path. What
-// has arrived by either path is reduced by HopFold.
+// Calls in host memory use the short path of the links that have one (ShortHop), and can be repeated. Groups,
+// agreements, memory of devices and operations that the user made go by posted slices (HopPeer). Both do what the
+// schedule says, and the tags are the same, so ranks need not choose the same path. What has arrived by either path is
+// reduced by HopFold.
 //
 // Threads: as Runner.
 #pragma once
@@ -38,18 +38,20 @@ class OneHop final : public Runner, private Repeatable {
 
  private:
   void StartAgain() override;
-  void SendFirst() override { short_.SendFirst(); }
+  bool SendFirst() override { return short_.SendFirst(); }
   bool FinishesAtOnce() override;
-  bool UsesShortPath(const ScheduleParams& params, const Work& work) const;
+  // `largest`: largest slice that this rank sends or receives, in bytes.
+  bool UsesShortPath(size_t largest) const;
   Status AdvanceShort(bool* moved);
   // All that comes by the short path is there: makes the output of it.
   Status OnShortArrivals(bool* moved);
   void CopyOwn() const;
   Status Advance(bool* moved) override;
-  // Lists the links that the schedule uses.
-  void UseLinks();
+  // Lists the links that the schedule uses. Returns the size of the largest slice on them.
+  size_t UseLinks();
   // Begins the fold or folds of the call, if it has any on this rank.
   void StartFold(const ScheduleParams& params);
+  Part OwnPart(const ScheduleParams& params) const;
   void StartPosts();
   Status StoreOwn(bool* moved);
 

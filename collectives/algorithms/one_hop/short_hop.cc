@@ -24,11 +24,10 @@ ShortHop::ShortHop(int rank, int nranks, const Links* links, bool counts) : rank
 
 void ShortHop::Start(const Work* work, uint32_t bytes, uint64_t slice) {
   work_ = work;
-  bytes_ = bytes;
   slice_ = slice;
   for (Peer& peer : peers_) {
     peer.sends = peer.receives = true;
-    peer.input_offset = 0;
+    peer.outgoing = peer.incoming = {0, work->call.count, bytes};
   }
   num_sends_ = num_receives_ = static_cast<int>(peers_.size());
   StartAgain();
@@ -36,7 +35,6 @@ void ShortHop::Start(const Work* work, uint32_t bytes, uint64_t slice) {
 
 void ShortHop::Start(const Work* work, const Schedule& schedule) {
   work_ = work;
-  bytes_ = 0;
   slice_ = 0;
   num_sends_ = num_receives_ = 0;
   const size_t n = peers_.size() + 1;
@@ -46,39 +44,52 @@ void ShortHop::Start(const Work* work, const Schedule& schedule) {
     Step receive;
     peer.sends = schedule.At(2 * k, &send);
     peer.receives = schedule.At(2 * (n - k) + 1, &receive);
-    peer.input_offset = send.input_offset;
-    peer.output_offset = receive.output_offset;
+    peer.outgoing = {send.input_offset, send.count, static_cast<uint32_t>(send.bytes)};
+    peer.incoming = {receive.output_offset, receive.count, static_cast<uint32_t>(receive.bytes)};
     num_sends_ += peer.sends ? 1 : 0;
     num_receives_ += peer.receives ? 1 : 0;
-    bytes_ = static_cast<uint32_t>(std::max({size_t{bytes_}, send.bytes, receive.bytes}));
   }
   StartAgain();
 }
 
 Status ShortHop::Progress(bool* moved) {
   if (unsent_ > 0) ANNULUS_RETURN_IF_ERROR(SendAll(moved));
+  if (missing_ == 0) return Status();
+  ANNULUS_RETURN_IF_ERROR(ReceiveAll(moved));
+  peers_lead_ = missing_ == 0;
   const int polls = polls_in_memory_ ? work_->short_polls : 1;
-  for (int poll = 0; poll < polls && missing_ > 0; ++poll) ANNULUS_RETURN_IF_ERROR(ReceiveAll(moved));
+  for (int poll = 1; poll < polls && missing_ > 0; ++poll) ANNULUS_RETURN_IF_ERROR(ReceiveAll(moved));
   return Status();
 }
 
-void ShortHop::SendFirst() {
+bool ShortHop::SendFirst() {
   bool moved = false;
-  if (polls_in_memory_ && SendAll(&moved).ok()) Flush();
+  if (!polls_in_memory_) return false;
+  if (unsent_ > 0) {
+    if (!SendAll(&moved).ok()) return false;
+    Flush();
+  }
+  if (peers_lead_ && missing_ > 0) {
+    if (!ReceiveAll(&moved).ok()) return false;
+    peers_lead_ = missing_ == 0;
+  }
+  return done();
 }
 
 Status ShortHop::SendAll(bool* moved) {
   MakeTag();
   for (Peer& peer : peers_) {
     if (peer.sent) continue;
-    Status sent = peer.short_path->SendCopy(own_tag_, work_->input.data + peer.input_offset, bytes_);
+    const Slice& slice = peer.outgoing;
+    own_tag_ = WithCount(own_tag_, slice.count);
+    Status sent = peer.short_path->SendCopy(own_tag_, work_->input.data + slice.offset, slice.bytes);
     if (sent.would_block()) continue;
     ANNULUS_RETURN_IF_ERROR(std::move(sent));
     peer.sent = *moved = true;
     --unsent_;
     if (!counts_) continue;
-    work_->monitor->Sent(peer.rank, bytes_);
-    Trace(TraceEvent::Kind::kSent, peer);
+    work_->monitor->Sent(peer.rank, slice.bytes);
+    Trace(TraceEvent::Kind::kSent, peer, slice.bytes);
   }
   return Status();
 }
@@ -87,8 +98,8 @@ Status ShortHop::ReceiveAll(bool* moved) {
   for (Peer& peer : peers_) {
     ShortPath::Slice slice;
     if (peer.came || !peer.short_path->Peek(&slice)) continue;
-    ANNULUS_RETURN_IF_ERROR(CheckSlice({WithChunk(own_tag_, static_cast<uint32_t>(peer.rank)), bytes_},
-                                       {slice.tag, slice.bytes}, peer.rank));
+    const Tag tag = WithCount(WithChunk(own_tag_, static_cast<uint32_t>(peer.rank)), peer.incoming.count);
+    ANNULUS_RETURN_IF_ERROR(CheckSlice({tag, peer.incoming.bytes}, {slice.tag, slice.bytes}, peer.rank));
     if (slice.data == nullptr) {
       return {Code::kProtocol, "rank " + std::to_string(peer.rank) + " sent a short slice in another form", peer.rank,
               0};
@@ -97,27 +108,27 @@ Status ShortHop::ReceiveAll(bool* moved) {
     peer.came = *moved = true;
     --missing_;
     if (!counts_) continue;
-    work_->monitor->Received(peer.rank, bytes_);
-    Trace(TraceEvent::Kind::kReceived, peer);
+    work_->monitor->Received(peer.rank, slice.bytes);
+    Trace(TraceEvent::Kind::kReceived, peer, slice.bytes);
   }
   return Status();
 }
 
 void ShortHop::StoreAll() const {
-  if (bytes_ == 0) return;
   for (const Peer& peer : peers_) {
-    if (peer.receives) std::memcpy(work_->output.data + peer.output_offset, peer.data, bytes_);
+    const Slice& slice = peer.incoming;
+    if (peer.receives && slice.bytes > 0) std::memcpy(work_->output.data + slice.offset, peer.data, slice.bytes);
   }
 }
 
-void ShortHop::Trace(TraceEvent::Kind kind, const Peer& peer) const {
+void ShortHop::Trace(TraceEvent::Kind kind, const Peer& peer, uint32_t bytes) const {
   const Nanoseconds now = work_->TraceClock();
   if (now == 0) [[likely]]
     return;
   Step step;
   step.slice = slice_;
   step.chunk = static_cast<uint32_t>(kind == TraceEvent::Kind::kSent ? rank_ : peer.rank);
-  work_->TraceSlice(kind, step, 0, peer.rank, bytes_, now);
+  work_->TraceSlice(kind, step, 0, peer.rank, bytes, now);
 }
 
 int ShortHop::AwaitedPeer() const {

@@ -25,7 +25,7 @@ class ShortHop {
   // the exchange is over.
   void Start(const Work* work, uint32_t bytes, uint64_t slice = 0);
   // Begins the sends and receives of a schedule whose steps 2k send to the rank k ahead and 2k + 1 receive from the
-  // rank k behind, for k > 0: one slice each, all of the same size, which lies in one buffer of host memory.
+  // rank k behind, for k > 0: one slice each, which lies in one buffer of host memory.
   void Start(const Work* work, const Schedule& schedule);
   // As the latest Start, with the work's sequence and buffers of now.
   void StartAgain() {
@@ -39,9 +39,10 @@ class ShortHop {
     if (unsent_ == 0) MakeTag();
   }
 
-  // Sends what can be sent where no system call is needed for it, but to wake a peer that sleeps. An error is returned
-  // by Progress.
-  void SendFirst();
+  // Sends what can be sent where no system call is needed for it, but to wake a peer that sleeps. If the slices of the
+  // call before were there when they were first looked for, looks once for those of this one: else a look would take
+  // from a peer the line that it is about to write. Returns done(). An error is returned by Progress.
+  bool SendFirst();
   // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; later calls return
   // the same error.
   Status Progress(bool* moved);
@@ -73,33 +74,40 @@ class ShortHop {
   bool WaitsFor(const Endpoint* endpoint) const;
 
  private:
+  // A slice to a peer, or from it.
+  struct Slice {
+    size_t offset = 0;   // Where it lies in the input, or is stored in the output, in bytes.
+    uint64_t count = 0;  // Elements that its tag names.
+    uint32_t bytes = 0;
+  };
+
   struct Peer {
     int rank = 0;
     Endpoint* endpoint = nullptr;
     ShortPath* short_path = nullptr;  // Null: most_bytes_ is 0.
     const std::byte* data = nullptr;  // Slice that arrived from it.
-    size_t input_offset = 0;          // Of what is sent to it, in bytes.
-    size_t output_offset = 0;         // Of what it sends, where that is stored.
-    bool sends = false;               // Whether something is sent to it.
-    bool receives = false;            // Whether it sends something.
-    bool sent = false;                // Or nothing is to be sent.
-    bool came = false;                // Or nothing is to come.
-    bool is_leaving = false;          // What was sent had not left at the latest look.
+    Slice outgoing;
+    Slice incoming;
+    bool sends = false;       // Whether something is sent to it.
+    bool receives = false;    // Whether it sends something.
+    bool sent = false;        // Or nothing is to be sent.
+    bool came = false;        // Or nothing is to come.
+    bool is_leaving = false;  // What was sent had not left at the latest look.
   };
 
   void MakeTag() { own_tag_ = PackTag(work_->call, {static_cast<uint32_t>(rank_), slice_, 0}); }
   static bool IsAwaited(const Peer& peer) { return !peer.sent || !peer.came || peer.is_leaving; }
   Status SendAll(bool* moved);
   Status ReceiveAll(bool* moved);
-  void Trace(TraceEvent::Kind kind, const Peer& peer) const;
+  void Trace(TraceEvent::Kind kind, const Peer& peer, uint32_t bytes) const;
 
   const int rank_;
   const bool counts_;
   size_t most_bytes_ = 0;
   bool polls_in_memory_ = true;  // Otherwise polls are system calls.
+  bool peers_lead_ = false;      // What was to come was there at the latest first look.
   std::vector<Peer> peers_;
   const Work* work_ = nullptr;
-  uint32_t bytes_ = 0;
   uint64_t slice_ = 0;
   Tag own_tag_;
   int num_sends_ = 0;

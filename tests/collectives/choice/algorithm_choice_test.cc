@@ -55,14 +55,14 @@ TEST(AlgorithmChoiceTest, IsOneThatTheCallCanBeDoneBy) {
 
 TEST(AlgorithmChoiceTest, OfCallsThatCanBeDoneInOneWayIsThatOne) {
   const AlgorithmChoice choice(PlanSettings{}, Topology(4));
-  EXPECT_EQ(choice.At(CollectiveKind::kGatherv, 100), Algorithm::kDirect);
-  EXPECT_EQ(choice.At(CollectiveKind::kAlltoallv, 100), Algorithm::kDirect);
+  EXPECT_EQ(choice.At(CollectiveKind::kGatherv, 100'000), Algorithm::kDirect);
   EXPECT_EQ(choice.At(CollectiveKind::kSend, 100), Algorithm::kMessage);
   EXPECT_EQ(AlgorithmChoice(PlanSettings(), Topology(1)).At(CollectiveKind::kAllreduce, 8), Algorithm::kRing);
 }
 
-TEST(AlgorithmChoiceTest, SmallPartsOfOneSizeGoInOneHopAndOthersStraight) {
-  for (const auto kind : {CollectiveKind::kGather, CollectiveKind::kScatter, CollectiveKind::kAlltoall}) {
+TEST(AlgorithmChoiceTest, SmallPartsGoInOneHopAndOthersStraight) {
+  for (const auto kind : {CollectiveKind::kGather, CollectiveKind::kScatter, CollectiveKind::kAlltoall,
+                          CollectiveKind::kGatherv, CollectiveKind::kScatterv, CollectiveKind::kAlltoallv}) {
     PlanSettings settings;
     const AlgorithmChoice choice(settings, Topology(16));
     EXPECT_EQ(choice.At(kind, 100), Algorithm::kOneHop);
