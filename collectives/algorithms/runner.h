@@ -5,6 +5,7 @@
 // Threads: one at a time. Nothing allocates or locks after construction.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/clock.h"
@@ -13,6 +14,9 @@
 #include "collectives/core/schedule.h"
 
 namespace annulus {
+
+// What a call that was begun still waits for: nothing, what others send, or also that its own data leaves.
+enum class Awaits : uint8_t { kNothing, kArrivals, kAll };
 
 // A call that is repeated with nothing changed but its number and its buffers. It takes little more than its data,
 // because it is neither planned nor checked again.
@@ -23,9 +27,8 @@ class Repeatable {
   // Begins the work of the last Start again. The work's sequence and buffers are already set.
   virtual void StartAgain() = 0;
   // Sends what can leave at once without system calls, but for one that wakes a peer that sleeps, for a caller that
-  // looks for the rest later. Returns whether all has come too, so that FinishesAtOnce will do the rest. An error here
-  // is also returned by Progress.
-  virtual bool SendFirst() = 0;
+  // looks for the rest later. After kNothing FinishesAtOnce does the rest. An error here is also returned by Progress.
+  virtual Awaits SendFirst() = 0;
   // Does what can be done at once, without system calls, and returns whether that was all. An error here is also
   // returned by Progress.
   virtual bool FinishesAtOnce() = 0;

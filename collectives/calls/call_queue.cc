@@ -92,7 +92,7 @@ bool CallQueue::HasReplayed() const {
   return has(calls_) || has(messages_.posted);
 }
 
-void CallQueue::AddedWork() {
+void CallQueue::AddedWork(bool wakes) {
   AddNews();
   ++watch_.activity;
   ++watch_.queued;
@@ -100,7 +100,7 @@ void CallQueue::AddedWork() {
     if (!IsDrivenByThisThread()) config_.nudge();
     return;
   }
-  if (watch_.is_asleep || watch_.is_urgent) watch_.wakes.notify_one();
+  if ((wakes && watch_.is_asleep) || watch_.is_urgent) watch_.wakes.notify_one();
 }
 
 void CallQueue::WakeHelpers() {
@@ -138,11 +138,11 @@ bool CallQueue::Add(Request* request) {
   return true;
 }
 
-void CallQueue::AddHeld(Request* request) {
+void CallQueue::AddHeld(Request* request, bool wakes) {
   request->number = ++number_;
   calls_.push_back(request);
   if (IsReplayed(*request)) Overtake(request);
-  AddedWork();
+  AddedWork(wakes);
 }
 
 void CallQueue::Overtake(Request* last) {

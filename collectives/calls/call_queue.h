@@ -83,9 +83,9 @@ class CallQueue {
     }
     // The next call in the queue; null if there is none.
     Request* FirstCall() const { return queue_->calls_.front(); }
-    // As CallQueue::Add and PostMessage, where the queue is not stopping.
-    void Add(Request* request) { queue_->AddHeld(request); }
-    void PostMessage(Request* message) { queue_->PostHeld(message); }
+    // As CallQueue::Add and PostMessage, where the queue is not stopping. `wakes`: the progress thread, if it sleeps.
+    void Add(Request* request, bool wakes = true) { queue_->AddHeld(request, wakes); }
+    void PostMessage(Request* message, bool wakes = true) { queue_->PostHeld(message, wakes); }
     // Queues a message that was taken on already, or takes on one that is posted. `is_left`: this thread may leave it
     // alone.
     void KeepMessage(Request* message, bool is_left);
@@ -260,17 +260,17 @@ class CallQueue {
     config_.monitor->CountEnd(true, true, message.sendbuf == nullptr ? 0 : message.count * TypeBytes(message.type));
   }
   void CountRequest(const Request& request, Code code);
-  void AddHeld(Request* request);
+  void AddHeld(Request* request, bool wakes = true);
   static bool IsReplayed(const Request& request) { return request.stream != nullptr && request.stream->is_replayed(); }
   // Whether a call of a graph is queued that nobody has taken on.
   bool HasReplayed() const;
   // Puts the last call, that of a graph, before the first whose stream is not ready.
   void Overtake(Request* last);
-  void PostHeld(Request* message) {
+  void PostHeld(Request* message, bool wakes = true) {
     watch_.is_urgent |= IsReplayed(*message);
     messages_.posted.push_back(message);
     messages_.has_posted.store(true, std::memory_order_release);
-    AddedWork();
+    AddedWork(wakes);
   }
   void EraseMessage(Request* message) {
     messages_.taken_on.erase(message);
@@ -285,7 +285,7 @@ class CallQueue {
     return false;
   }
   bool HasAnyMessage() const { return !messages_.posted.empty() || !messages_.taken_on.empty(); }
-  void AddedWork();
+  void AddedWork(bool wakes = true);
   void WakeHelpers();
   bool HasWork() const { return is_stopping_ || !calls_.empty() || HasAnyMessage(); }
 

@@ -96,7 +96,9 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   };
   // What has begun must be queued, so nothing that may need memory may come after it.
   const bool begins_before = begins && given.options == nullptr && requests_->HasSpareFor(given);
-  if (begins_before && begin() && driver_.EndAgain(call)) {
+  Awaits awaits = Awaits::kAll;
+  if (begins_before) awaits = begin();
+  if (awaits == Awaits::kNothing && driver_.EndAgain(call)) {
     turn.CountCall(given);
     if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
     return true;
@@ -111,7 +113,8 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   request->plan = engine_.plan();
   request->call = call;
   if (handle != nullptr) GiveHandle(*request, handle);
-  turn.Add(request);
+  // Where its peers have all that they need from it, nobody has to be woken before its owner comes.
+  turn.Add(request, awaits == Awaits::kAll);
   return true;
 }
 

@@ -32,7 +32,7 @@ bool Dispatcher::StartsBoth(Request* send, Request* recv) {
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (by_priority() || !MaySubmitNow(turn)) return false;
   if (StartSend(&turn, send)) requests_->MarkDone(send, Code::kOk);
-  turn.PostMessage(recv);
+  turn.PostMessage(recv, false);  // This thread looks for it at once.
   return true;
 }
 

@@ -46,17 +46,17 @@ bool Driver::Repeat(const Call& call, const void* input, void* output) {
   return FinishesAtOnce(call, begin);
 }
 
-bool Driver::BeginAgain(const Call& call, const void* input, void* output) {
+Awaits Driver::BeginAgain(const Call& call, const void* input, void* output) {
   if (control_ != nullptr) control_->Enter(call);
   engine_->StartAgain(call.sequence, input, output);
   has_begun_ = true;
-  bool has_all = false;
+  Awaits awaits = Awaits::kAll;
   const Status sent = WithinMemory([&] {
-    has_all = engine_->SendFirst();
+    awaits = engine_->SendFirst();
     return Status();
   });
   static_cast<void>(sent);  // Whoever goes on with it meets the same error.
-  return has_all;
+  return awaits;
 }
 
 bool Driver::EndAgain(const Call& call) {

@@ -38,7 +38,7 @@ class OneHop final : public Runner, private Repeatable {
 
  private:
   void StartAgain() override;
-  bool SendFirst() override { return short_.SendFirst(); }
+  Awaits SendFirst() override { return short_.SendFirst(); }
   bool FinishesAtOnce() override;
   // `largest`: largest slice that this rank sends or receives, in bytes.
   bool UsesShortPath(size_t largest) const;

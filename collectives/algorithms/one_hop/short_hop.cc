@@ -62,18 +62,15 @@ Status ShortHop::Progress(bool* moved) {
   return Status();
 }
 
-bool ShortHop::SendFirst() {
+Awaits ShortHop::SendFirst() {
   bool moved = false;
-  if (!polls_in_memory_) return false;
-  if (unsent_ > 0) {
-    if (!SendAll(&moved).ok()) return false;
-    Flush();
-  }
+  if (!polls_in_memory_) return Awaits::kAll;
+  if (unsent_ > 0 && (!SendAll(&moved).ok() || !Flush() || unsent_ > 0)) return Awaits::kAll;
   if (peers_lead_ && missing_ > 0) {
-    if (!ReceiveAll(&moved).ok()) return false;
+    if (!ReceiveAll(&moved).ok()) return Awaits::kAll;
     peers_lead_ = missing_ == 0;
   }
-  return done();
+  return missing_ == 0 ? Awaits::kNothing : Awaits::kArrivals;
 }
 
 Status ShortHop::SendAll(bool* moved) {

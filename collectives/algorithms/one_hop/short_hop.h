@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "collectives/algorithms/runner.h"
 #include "collectives/algorithms/slice_tag.h"
 #include "collectives/algorithms/work.h"
 #include "collectives/core/schedule.h"
@@ -41,8 +42,8 @@ class ShortHop {
 
   // Sends what can be sent where no system call is needed for it, but to wake a peer that sleeps. If the slices of the
   // call before were there when they were first looked for, looks once for those of this one: else a look would take
-  // from a peer the line that it is about to write. Returns done(). An error is returned by Progress.
-  bool SendFirst();
+  // from a peer the line that it is about to write. An error is returned by Progress.
+  Awaits SendFirst();
   // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; later calls return
   // the same error.
   Status Progress(bool* moved);

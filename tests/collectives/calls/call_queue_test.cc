@@ -344,6 +344,36 @@ TEST_F(CallQueueTest, TheOneThatAwaitsWorkIsWokenByACallAndByTheEnd) {
   EXPECT_TRUE(worker.get());
 }
 
+// Whether the one that awaits work, which by then should sleep, leaves alone a call whose owner is to come, and takes
+// it with the next one.
+bool IsLeftAsleep(CallQueue* queue) {
+  std::atomic<int> driven{0};
+  std::thread worker([&] {
+    while (driven < 2) {
+      const Turn turn(queue, Turn::AwaitWork());
+      bool is_stopping = false;
+      Request* const next = queue->DriveFirst(&is_stopping);
+      if (next != nullptr) queue->Remove(next, Code::kOk);
+      if (next != nullptr) ++driven;
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  Request quiet, loud;
+  Turn(queue, Turn::OnlyLock()).Add(&quiet, false);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const bool is_left = driven == 0;
+  queue->Add(&loud);
+  worker.join();
+  return is_left;
+}
+
+// On a busy machine it may take longer to fall asleep.
+TEST_F(CallQueueTest, TheOneThatAwaitsWorkIsNotWokenForACallWhoseOwnerIsToCome) {
+  bool is_left = false;
+  for (int attempt = 0; attempt < 20 && !is_left; ++attempt) is_left = IsLeftAsleep(&queue_);
+  EXPECT_TRUE(is_left);
+}
+
 TEST_F(CallQueueTest, NothingIsQueuedOnceItStops) {
   queue_.Stop();
   Request request;

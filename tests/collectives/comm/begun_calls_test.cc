@@ -168,6 +168,42 @@ TEST(BegunCallsTest, SoDoesWhatCollectivesOfOtherKindsSend) {
   });
 }
 
+uint64_t Ended(annulus_comm_t* comm) {
+  annulus_counters_t counters{};
+  counters.struct_bytes = sizeof counters;
+  EXPECT_EQ(annulus_comm_counters(comm, &counters), ANNULUS_OK);
+  return counters.collectives;
+}
+
+// Starts a broadcast of rank 0 on that rank, and returns whether it ended there and then.
+bool EndsAtOnce(annulus_comm_t* comm, Numbers* data, annulus_request_t** request) {
+  const uint64_t before = Ended(comm);
+  EXPECT_EQ(annulus_broadcast_async(comm, data->data(), data->data(), data->size(), ANNULUS_INT64, 0, request),
+            ANNULUS_OK)
+      << LastMessage(comm);
+  return Ended(comm) > before;
+}
+
+// The root sends and is through. What it sent is there when the other starts its call, which then is through too, once
+// it has found that the root is ahead of it.
+TEST(BegunCallsTest, ACallThatHasAllItNeedsEndsWhenItIsStarted) {
+  OnOneThread([](annulus_comm_t* const(&comms)[2]) {
+    int ended[2] = {};
+    for (int round = 0; round < kRounds; ++round) {
+      Numbers data[2] = {Contribution(0, kCount, round), Numbers(kCount)};
+      annulus_request_t* requests[2] = {};
+      for (const int rank : {0, 1}) ended[rank] += EndsAtOnce(comms[rank], &data[rank], &requests[rank]) ? 1 : 0;
+      for (const int rank : {1, 0}) {
+        EXPECT_EQ(annulus_request_wait(requests[rank], -1), ANNULUS_OK);
+        EXPECT_EQ(annulus_request_free(requests[rank]), ANNULUS_OK);
+      }
+      EXPECT_EQ(data[1], Contribution(0, kCount, round));
+    }
+    EXPECT_GT(ended[0], kRounds / 2);
+    EXPECT_GT(ended[1], kRounds / 2);
+  });
+}
+
 struct Variant {
   const char* transport;
   int nranks;
