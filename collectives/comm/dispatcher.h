@@ -146,8 +146,8 @@ class Dispatcher {
   }
   // The part that all have.
   bool RepeatsLatest(const CallArguments& given) const;
-  // The same for what is neither an allreduce nor a barrier.
-  bool RepeatsLatestOther(const CallArguments& given) const;
+  // Whether the call equals the latest one but for its buffers, where it is no allreduce.
+  bool EqualsLatest(const CallArguments& given) const;
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
@@ -155,6 +155,9 @@ class Dispatcher {
   bool SubmitCallsAgain(std::span<const CallArguments> group, void* handle);
   // SubmitAgain for a group of allreduces that can be done as one. They need not repeat the latest call.
   bool SubmitAsOne(std::span<const CallArguments> given, void* handle);
+  // The same for a group of other collectives, which go one after the other.
+  bool SubmitInTurn(std::span<const CallArguments> given, void* handle);
+  bool MayGoInTurn(const CallArguments& given) const;
   // RunAgain for collectives, and for messages.
   std::optional<Code> RunCallAgain(const CallArguments& given);
   std::optional<Code> RunMessageAtOnce(const CallArguments& given);
@@ -183,6 +186,16 @@ class Dispatcher {
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
+  // The same for a group whose calls are next in the queue: ends them, up to what holds the lock for some 30 us.
+  // *is_over: it need not go on.
+  std::optional<Code> WaitMembersAgain(CallQueue::Turn* turn, Request* group, Deadline until, bool* is_over);
+  static bool IsNextMember(const Request* next, const Request& group) {
+    return next != nullptr && next->group == &group && !next->is_fused();
+  }
+  bool MayDriveMember(CallQueue::Turn* turn, const Request& member);
+  std::optional<Code> DriveMember(CallQueue::Turn* turn, const Request& member, Deadline until);
+  // BeginNext where that may be a call of the group.
+  void BeginNextOf(CallQueue::Turn* turn, const Request* group);
   // Begins the next call in the queue, if that is like those of SubmitAgain and none has begun.
   void BeginNext(CallQueue::Turn* turn);
   // Looks for the message of a request once, or for those of a group. kDone: the request has ended well. kNever:
@@ -257,7 +270,11 @@ class Dispatcher {
   std::optional<Code> DriveAgain(const Request& request, const Manner& manner);
   // The rest of it, for a call that was not done at once.
   std::optional<Code> ResumeAgain(const Request& request, const Manner& manner);
-  std::optional<Code> ResumeWithin(const Request& request, int64_t timeout_ms);
+  std::optional<Code> ResumeUntil(const Request& request, Deadline until);
+  // Has `drives` drive until then.
+  using Drives = std::function<std::optional<Code>(const Manner&)>;
+  std::optional<Code> Patiently(Deadline until, const Drives& drives) const;
+  static Deadline UntilOf(int64_t timeout_ms);
   std::optional<Code> CodeOf(Driver::Outcome outcome, const Verdict& verdict);
   void Fail(const Verdict& verdict);
   // Before buffers are given back: no device uses them any more and, if there is a verdict, no peer.

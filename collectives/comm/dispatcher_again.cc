@@ -1,23 +1,11 @@
-// The short cuts of Dispatcher for small collectives that repeat the latest one with other data, and for groups of
-// small allreduces.
+// The short cuts of Dispatcher for small collectives that repeat the latest one with other data.
 #include <algorithm>
 #include <functional>
 #include <utility>
 
-#include "collectives/calls/group.h"
-#include "collectives/choice/plan.h"
 #include "collectives/comm/dispatcher.h"
 
 namespace annulus {
-namespace {
-
-// More than any tensor has that goes by a short cut.
-constexpr size_t kMostElements = size_t{1} << 30;
-
-// Most chunks of tensors that are put together within one lock: some 20 us.
-constexpr size_t kMostChunks = 4096;
-
-}  // namespace
 
 bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
   if (failures_->ended() || !driver_.MayRepeat()) return false;
@@ -26,18 +14,18 @@ bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
     return engine_.Repeats(given.kind, given.type, given.op, 0, given.count) && given.created_op == 0 &&
            HasGoodBuffers(given);
   }
-  return given.kind == CollectiveKind::kBarrier ? engine_.Repeats(given.kind, DataType{}, ReduceOp{}, 0, 0)
-                                                : RepeatsLatestOther(given);
+  if (!EqualsLatest(given)) return false;
+  return given.kind == CollectiveKind::kBarrier || HasGoodBuffers(given, rank(), nranks());
 }
 
-bool Dispatcher::RepeatsLatestOther(const CallArguments& given) const {
-  const ReduceOp op = Reduces(given.kind) ? given.op : ReduceOp{};
-  const int root = HasRoot(given.kind) ? given.root : 0;
-  const bool repeats =
-      HasVariableParts(given.kind)
-          ? engine_.RepeatsParts(given.kind, given.type, op, root, given.count, given.send_layout, given.recv_layout)
-          : engine_.Repeats(given.kind, given.type, op, root, given.count);
-  return repeats && given.created_op == 0 && HasGoodBuffers(given, rank(), nranks());
+bool Dispatcher::EqualsLatest(const CallArguments& given) const {
+  const CollectiveKind kind = given.kind;
+  if (kind == CollectiveKind::kBarrier) return engine_.Repeats(kind, DataType{}, ReduceOp{}, 0, 0);
+  if (given.created_op != 0) return false;
+  const ReduceOp op = Reduces(kind) ? given.op : ReduceOp{};
+  const int root = HasRoot(kind) ? given.root : 0;
+  if (!HasVariableParts(kind)) return engine_.Repeats(kind, given.type, op, root, given.count);
+  return engine_.RepeatsParts(kind, given.type, op, root, given.count, given.send_layout, given.recv_layout);
 }
 
 bool Dispatcher::CanRunAgain(const CallArguments& given) const {
@@ -83,7 +71,7 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
 [[gnu::flatten]] bool Dispatcher::SubmitCallsAgain(std::span<const CallArguments> group, void* handle) {
   const CallArguments& given = group.front();
   if (IsMessage(given.kind)) return SubmitMessages(group, handle);
-  if (group.size() > 1) return SubmitAsOne(group, handle);
+  if (group.size() > 1) return SubmitAsOne(group, handle) || SubmitInTurn(group, handle);
   if (!MaySubmitOne(given)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
@@ -118,30 +106,9 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   return true;
 }
 
-bool Dispatcher::SubmitAsOne(std::span<const CallArguments> given, void* handle) {
-  if (given.size() * static_cast<size_t>(nranks()) > kMostChunks || !is_plain() || IsInsideReduction()) return false;
-  const CallArguments& first = given.front();
-  if (!MaySubmitAgain(given) || !AreAlike(given) || !CheckArguments(first, rank(), nranks()).ok()) return false;
-  const auto has_own_order = [&](const CallArguments& a) {
-    return HasOwnOrderInGroups(engine_.choice(), a.op, a.count * TypeBytes(a.type));
-  };
-  const bool own_order = has_own_order(first);
-  for (const CallArguments& each : given) {
-    if (each.count > kMostElements || each.created_op != 0 || has_own_order(each) != own_order) return false;
-    if (each.count > 0 && !HasGoodBuffers(each)) return false;
-  }
-  if (!AreIndependent(given)) return false;
-  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-  if (turn.is_stopping() || failures_->ended()) return false;
-  Request* const request = requests_->AddFused(given);
-  request->discarded = handle == nullptr;
-  if (handle != nullptr) GiveHandle(*request, handle);
-  turn.Add(request);
-  return true;
-}
-
 std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_ms) {
   if (timeout_ms < -1) return std::nullopt;
+  Deadline until = kNoDeadline;
   for (int looks = 0;;) {
     CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
     Request* const request = requests_->Find(handle);
@@ -151,6 +118,13 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     request->awaited = true;
     const CollectiveKind kind = request->arguments.kind;
     if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
+    if (IsNextMember(turn.FirstCall(), *request)) {
+      if (until == kNoDeadline) until = UntilOf(timeout_ms);
+      bool is_over = true;
+      const std::optional<Code> code = WaitMembersAgain(&turn, request, until, &is_over);
+      if (is_over) return code;
+      continue;
+    }
     if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
     const AtOnce moved = LookForMessages(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
     if (moved == AtOnce::kDone) return Code::kOk;
@@ -166,7 +140,7 @@ std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Reque
   if (!(has_begun ? driver_.EndAgain(request->call) : RepeatNow(*request))) {
     ++request->waiters;
     turn->Lengthen(request->call);
-    code = ResumeWithin(*request, timeout_ms);
+    code = ResumeUntil(*request, UntilOf(timeout_ms));
     turn->Shorten();
     --request->waiters;
     if (!code) return Code::kInProgress;  // The driver has paused.
@@ -186,12 +160,20 @@ void Dispatcher::BeginNext(CallQueue::Turn* turn) {
     driver_.BeginAgain(next->call, next->arguments.sendbuf, next->arguments.recvbuf);
 }
 
-std::optional<Code> Dispatcher::ResumeWithin(const Request& request, int64_t timeout_ms) {
-  if (timeout_ms < 0) return ResumeAgain(request, {setup_->wait_policy(), {}});
-  const Deadline until = DeadlineAfter(std::min(timeout_ms, Requests::kLongestWaitMs) * kMillisecond);
+Deadline Dispatcher::UntilOf(int64_t timeout_ms) {
+  if (timeout_ms < 0) return kNoDeadline;
+  return DeadlineAfter(std::min(timeout_ms, Requests::kLongestWaitMs) * kMillisecond);
+}
+
+std::optional<Code> Dispatcher::Patiently(Deadline until, const Drives& drives) const {
+  if (until == kNoDeadline) return drives({setup_->wait_policy(), {}});
   bool has_looked = false;
   const std::function<bool()> is_over = [&] { return std::exchange(has_looked, true) && Now() >= until; };
-  return ResumeAgain(request, {setup_->wait_policy(), {&is_over, until}});
+  return drives({setup_->wait_policy(), {&is_over, until}});
+}
+
+std::optional<Code> Dispatcher::ResumeUntil(const Request& request, Deadline until) {
+  return Patiently(until, [&](const Manner& manner) { return ResumeAgain(request, manner); });
 }
 
 std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {

@@ -1,0 +1,164 @@
+// Calls that one thread makes together: the exchanges of Dispatcher, a send and a receive that it waits for, and the
+// short cuts for groups of small collectives.
+#include <algorithm>
+#include <array>
+
+#include "collectives/calls/group.h"
+#include "collectives/choice/plan.h"
+#include "collectives/comm/dispatcher.h"
+
+namespace annulus {
+namespace {
+
+// More than any tensor has that goes by a short cut.
+constexpr size_t kMostElements = size_t{1} << 30;
+
+// Most chunks of tensors that are put together within one lock: some 20 us.
+constexpr size_t kMostChunks = 4096;
+
+// What a call without data counts for among the bytes that are moved within one lock: some 200 ns.
+constexpr size_t kBytesOfAnyCall = 2048;
+
+}  // namespace
+
+Status Dispatcher::RunExchange(const Exchange& calls) {
+  if (by_priority()) ANNULUS_RETURN_IF_ERROR(StartProgressThread());
+  std::array<Request*, 2> made;
+  ANNULUS_RETURN_IF_ERROR(requests_->MakeWithin({}, calls, false, made.data()));
+  Requests::Unqueued unqueued(requests_, made);
+  NoteLabels(made);
+  unqueued.Keep();
+  const auto [send, recv] = made;
+  if (!StartsBoth(send, recv)) {
+    Queue(send);
+    Queue(recv);
+  }
+  // The receive first: meanwhile a send that was lent ends.
+  for (Request* const each : {recv, send}) {
+    LookFor(each);
+    Help(each, kNoDeadline);
+  }
+  const Status sent = requests_->Release(send);
+  const Status received = requests_->Release(recv);
+  return received.ok() ? sent : received;
+}
+
+bool Dispatcher::StartsBoth(Request* send, Request* recv) {
+  if (!IsGoodMessage(send->arguments) || !IsGoodMessage(recv->arguments)) return false;
+  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+  if (by_priority() || !MaySubmitNow(turn)) return false;
+  if (StartSend(&turn, send)) requests_->MarkDone(send, Code::kOk);
+  turn.PostMessage(recv, false);  // This thread looks for it at once.
+  return true;
+}
+
+void Dispatcher::LookFor(Request* request) {
+  for (int looks = 1;; ++looks) {
+    CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+    if (request->done || by_priority() || !turn.MayDriveMessages() || failures_->ended()) return;
+    const AtOnce moved = LookForMessages(&turn, request, MessagePolls());
+    if (moved != AtOnce::kNo || !MayLookOn(turn, *request, looks)) return;
+  }
+}
+
+bool Dispatcher::SubmitAsOne(std::span<const CallArguments> given, void* handle) {
+  if (given.size() * static_cast<size_t>(nranks()) > kMostChunks || !is_plain() || IsInsideReduction()) return false;
+  const CallArguments& first = given.front();
+  if (!MaySubmitAgain(given) || !AreAlike(given) || !CheckArguments(first, rank(), nranks()).ok()) return false;
+  const auto has_own_order = [&](const CallArguments& a) {
+    return HasOwnOrderInGroups(engine_.choice(), a.op, a.count * TypeBytes(a.type));
+  };
+  const bool own_order = has_own_order(first);
+  for (const CallArguments& each : given) {
+    if (each.count > kMostElements || each.created_op != 0 || has_own_order(each) != own_order) return false;
+    if (each.count > 0 && !HasGoodBuffers(each)) return false;
+  }
+  if (!AreIndependent(given)) return false;
+  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+  if (turn.is_stopping() || failures_->ended()) return false;
+  Request* const request = requests_->AddFused(given);
+  request->discarded = handle == nullptr;
+  if (handle != nullptr) GiveHandle(*request, handle);
+  turn.Add(request);
+  return true;
+}
+
+// Allreduces may have to be combined, as on all ranks, and messages are sent at once.
+bool Dispatcher::MayGoInTurn(const CallArguments& given) const {
+  const CollectiveKind kind = given.kind;
+  if (kind == CollectiveKind::kNone || kind == CollectiveKind::kAllreduce || IsMessage(kind)) return false;
+  return given.created_op == 0 && (!IsDirect(kind) || HasMesh(nranks(), setup_->plan())) &&
+         CheckArguments(given, rank(), nranks()).ok();
+}
+
+bool Dispatcher::SubmitInTurn(std::span<const CallArguments> given, void* handle) {
+  if (given.size() > kMostAtOnce || !is_plain() || IsInsideReduction() || !MaySubmitAgain(given)) return false;
+  for (const CallArguments& each : given) {
+    if (!MayGoInTurn(each)) return false;
+  }
+  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+  if (turn.is_stopping() || failures_->ended()) return false;
+  const bool begins = turn.MayDriveMessages() && !driver_.paused();
+  std::array<Request*, kMostAtOnce> made;
+  Request* const whole = requests_->AddAll(given, handle == nullptr, made.data());
+  if (handle != nullptr) GiveHandle(*whole, handle);
+  for (Request* const each : std::span(made).first(given.size())) {
+    ForgetUnused(&each->arguments, rank(), nranks());
+    each->call = CallOf(each->arguments, nranks(), 0);
+    turn.Add(each, each == made[0]);
+  }
+  if (begins) BeginNextOf(&turn, whole);
+  return true;
+}
+
+void Dispatcher::BeginNextOf(CallQueue::Turn* turn, const Request* group) {
+  Request* const next = turn->FirstCall();
+  if (IsNextMember(next, *group) && MayDriveMember(turn, *next) && EqualsLatest(next->arguments))
+    next->plan = engine_.plan();
+  BeginNext(turn);
+}
+
+std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request* group, Deadline until, bool* is_over) {
+  std::optional<Code> code = Code::kOk;
+  bool is_last = false;
+  *is_over = true;
+  for (size_t bytes = 0; code == Code::kOk && !is_last;) {
+    Request* const first = turn->FirstCall();
+    if (!IsNextMember(first, *group) || !MayDriveMember(turn, *first)) break;
+    *is_over = bytes < kMostBytesAtOnce;
+    if (!*is_over) break;
+    bytes += kBytesOfAnyCall + first->arguments.count * TypeBytes(first->arguments.type);
+    ++group->waiters;
+    code = DriveMember(turn, *first, until);
+    turn->Shorten();
+    --group->waiters;
+    if (!code) return Code::kInProgress;  // The driver has paused.
+    turn->RemoveFirst(*code);
+    if (*code == Code::kOk) BeginNextOf(turn, group);
+    is_last = group->unfinished == 1;
+    requests_->MarkDone(first, *code);
+  }
+  const bool has_ended_well = is_last && code == Code::kOk && group->code == Code::kOk;
+  turn->End();
+  queue_->AnnounceEnd();
+  ended_();
+  return has_ended_well ? code : std::nullopt;
+}
+
+bool Dispatcher::MayDriveMember(CallQueue::Turn* turn, const Request& member) {
+  const CallArguments& a = member.arguments;
+  if (failures_->ended() || driver_.paused() || by_priority() || member.is_fused() || member.stream != nullptr)
+    return false;
+  return a.send_queue == nullptr && a.recv_queue == nullptr && turn->MayDriveFirst(&member);
+}
+
+std::optional<Code> Dispatcher::DriveMember(CallQueue::Turn* turn, const Request& member, Deadline until) {
+  const bool has_begun = driver_.has_begun();
+  const bool repeats = CanStillDriveAgain(member) || (!has_begun && CanDriveAgain(member));
+  if (repeats && (has_begun ? driver_.EndAgain(member.call) : RepeatNow(member))) return Code::kOk;
+  turn->Lengthen(member.call);
+  if (repeats || has_begun) return ResumeUntil(member, until);
+  return Patiently(until, [&](const Manner& manner) { return Drive(member.arguments, nullptr, member.call, manner); });
+}
+
+}  // namespace annulus
