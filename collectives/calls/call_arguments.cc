@@ -108,26 +108,11 @@ Status CheckOverlap(const CallArguments& a, const Extent& extent) {
                          (extent.allows_in_place ? ", but not in the in-place form" : "; it has no in-place form"));
 }
 
-// The layout of `buffer`, whose part for this rank must have `own_count` elements (kAnyCount: any number).
-constexpr size_t kAnyCount = std::numeric_limits<size_t>::max();
-Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_count, size_t most, int rank,
-                   int nranks) {
-  const std::string counts = buffer + "counts";
-  if (layout.counts == nullptr) return Status::Invalid(counts + " is null");
+// Parts at offsets that do not grow.
+Status CheckOverlap(const std::string& buffer, const Layout& layout, int nranks) {
   std::vector<Part> parts;
-  size_t next = 0;
   for (int r = 0; r < nranks; ++r) {
-    const Part part{layout.offsets != nullptr ? layout.offsets[r] : next, layout.counts[r]};
-    if (part.elements > most || part.begin > most - part.elements) {
-      return Status::Invalid(counts + "[" + std::to_string(r) + "] is " + std::to_string(part.elements) +
-                             ", at element " + std::to_string(part.begin) + ": more than the address space holds");
-    }
-    next = part.begin + part.elements;
-    if (part.elements > 0) parts.push_back(part);
-  }
-  if (own_count != kAnyCount && layout.counts[rank] != own_count) {
-    return Status::Invalid(counts + "[" + std::to_string(rank) + "] is " + std::to_string(layout.counts[rank]) +
-                           "; this rank's own part has " + std::to_string(own_count) + " elements");
+    if (layout.counts[r] > 0) parts.push_back({layout.offsets[r], layout.counts[r]});
   }
   std::sort(parts.begin(), parts.end(), [](const Part& left, const Part& right) { return left.begin < right.begin; });
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -135,6 +120,33 @@ Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_c
       return Status::Invalid("two parts of " + buffer + "buf overlap at element " + std::to_string(parts[i].begin));
   }
   return Status();
+}
+
+// The layout of `buffer`, whose part for this rank must have `own_count` elements (kAnyCount: any number).
+constexpr size_t kAnyCount = std::numeric_limits<size_t>::max();
+Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_count, size_t most, int rank,
+                   int nranks) {
+  const std::string counts = buffer + "counts";
+  if (layout.counts == nullptr) return Status::Invalid(counts + " is null");
+  size_t next = 0;
+  size_t end = 0;  // Of the latest part with elements.
+  bool is_in_order = true;
+  for (int r = 0; r < nranks; ++r) {
+    const Part part{layout.offsets != nullptr ? layout.offsets[r] : next, layout.counts[r]};
+    if (part.elements > most || part.begin > most - part.elements) {
+      return Status::Invalid(counts + "[" + std::to_string(r) + "] is " + std::to_string(part.elements) +
+                             ", at element " + std::to_string(part.begin) + ": more than the address space holds");
+    }
+    next = part.begin + part.elements;
+    if (part.elements == 0) continue;
+    is_in_order = is_in_order && part.begin >= end;
+    end = next;
+  }
+  if (own_count != kAnyCount && layout.counts[rank] != own_count) {
+    return Status::Invalid(counts + "[" + std::to_string(rank) + "] is " + std::to_string(layout.counts[rank]) +
+                           "; this rank's own part has " + std::to_string(own_count) + " elements");
+  }
+  return is_in_order ? Status() : CheckOverlap(buffer, layout, nranks);
 }
 
 Status CheckLayouts(const CallArguments& a, size_t most, int rank, int nranks) {

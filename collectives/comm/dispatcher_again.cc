@@ -102,7 +102,7 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   request->call = call;
   if (handle != nullptr) GiveHandle(*request, handle);
   // Where its peers have all that they need from it, nobody has to be woken before its owner comes.
-  turn.Add(request, awaits == Awaits::kAll);
+  turn.Add(request, awaits != Awaits::kArrivals || handle == nullptr);
   return true;
 }
 

@@ -121,6 +121,7 @@ void Dispatcher::BeginNextOf(CallQueue::Turn* turn, const Request* group) {
 std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request* group, Deadline until, bool* is_over) {
   std::optional<Code> code = Code::kOk;
   bool is_last = false;
+  bool is_well = false;
   *is_over = true;
   for (size_t bytes = 0; code == Code::kOk && !is_last;) {
     Request* const first = turn->FirstCall();
@@ -135,14 +136,15 @@ std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request*
     if (!code) return Code::kInProgress;  // The driver has paused.
     turn->RemoveFirst(*code);
     if (*code == Code::kOk) BeginNextOf(turn, group);
+    // The group may be gone with its last call, if another thread has freed it.
     is_last = group->unfinished == 1;
+    is_well = group->code == Code::kInProgress && *code == Code::kOk;
     requests_->MarkDone(first, *code);
   }
-  const bool has_ended_well = is_last && code == Code::kOk && group->code == Code::kOk;
   turn->End();
   queue_->AnnounceEnd();
   ended_();
-  return has_ended_well ? code : std::nullopt;
+  return is_last && is_well ? code : std::nullopt;
 }
 
 bool Dispatcher::MayDriveMember(CallQueue::Turn* turn, const Request& member) {

@@ -114,9 +114,10 @@ class SmallGroupsTest : public testing::TestWithParam<Variant> {
   }
   // Starts the progress thread.
   static void Warm(annulus_comm_t* comm) {
+    const Numbers in(1);
     Numbers out(1);
     annulus_request_t* request = nullptr;
-    ASSERT_EQ(SumAsync(comm, Numbers(1), &out, &request), ANNULUS_OK);
+    ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
     ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
     ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
   }

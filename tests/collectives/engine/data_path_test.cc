@@ -1,4 +1,4 @@
-// The data path of a blocking call, from the C API to the links: nothing on it allocates, also where a rank sleeps.
+// The data path of calls and messages, from the C API to the links: nothing on it allocates, also where a rank sleeps.
 
 #include <annulus.h>
 #include <gtest/gtest.h>
@@ -103,32 +103,71 @@ TEST(MessagesAtOnceTest, OfAGroupAllocateNothing) {
   });
 }
 
+// Calls of one thread, rank 0's, which sleeps in each until rank 1 makes the same.
+class SleepingForms {
+ public:
+  explicit SleepingForms(annulus_comm_t* comm) : comm_(comm), in_(kCount, 1), out_(2 * kCount) {}
+
+  static constexpr int kForms = 5;
+  void Make(int form, int rank) {
+    annulus_request_t* request = nullptr;
+    switch (form) {
+      case 0:
+        return ExpectOk(annulus_allreduce(comm_, in_.data(), out_.data(), kCount, ANNULUS_FLOAT32, ANNULUS_SUM));
+      case 1:
+        ExpectOk(
+            annulus_allreduce_async(comm_, in_.data(), out_.data(), kCount, ANNULUS_FLOAT32, ANNULUS_SUM, &request));
+        break;
+      case 2:
+        ExpectOk(annulus_allgatherv_async(comm_, in_.data(), kCount, out_.data(), counts_, nullptr, ANNULUS_FLOAT32,
+                                          &request));
+        break;
+      case 3:  // Rank 1 sends.
+        return ExpectOk(rank == 0 ? annulus_recv(comm_, out_.data(), kCount, ANNULUS_FLOAT32, 1)
+                                  : annulus_send(comm_, in_.data(), kCount, ANNULUS_FLOAT32, 0));
+      default:
+        return ExpectOk(
+            annulus_sendrecv(comm_, in_.data(), kCount, 1 - rank, out_.data(), kCount, 1 - rank, ANNULUS_FLOAT32));
+    }
+    ExpectOk(annulus_request_wait(request, -1));
+    ExpectOk(annulus_request_free(request));
+  }
+
+ private:
+  static constexpr size_t kCount = 1000;
+
+  static void ExpectOk(annulus_status_t status) { EXPECT_EQ(status, ANNULUS_OK); }
+
+  annulus_comm_t* const comm_;
+  std::vector<float> in_;
+  std::vector<float> out_;
+  const size_t counts_[2] = {kCount, kCount};
+};
+
 TEST_P(DataPathTest, WarmCallsThatSleepAllocateNothing) {
-  constexpr size_t kCount = 1000;
   ClusterConfig config;
   config.nranks = 2;
   config.spin_us = 0;
   config.transport = GetParam();
-  std::array<Sleeper, 20> sleepers;
+  std::array<Sleeper, 8 * SleepingForms::kForms> sleepers;
   Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
-    std::vector<float> in(kCount, 1), out(kCount);
-    const auto sum = [&] {
-      ASSERT_EQ(annulus_allreduce(comm, in.data(), out.data(), kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
-    };
-    for (int i = 0; i < 3; ++i) sum();
-    for (Sleeper& sleeper : sleepers) {
+    SleepingForms forms(comm);
+    for (int i = 0; i < 3 * SleepingForms::kForms; ++i) forms.Make(i % SleepingForms::kForms, rank);
+    for (size_t i = 0; i < sleepers.size(); ++i) {
+      Sleeper& sleeper = sleepers[i];
+      const int form = static_cast<int>(i) % SleepingForms::kForms;
       if (rank != 0) {
         ASSERT_TRUE(sleeper.WaitUntilAsleep());
-        sum();
+        forms.Make(form, rank);
         continue;
       }
       const size_t before = AllocationsOfThisThread();
       const Nanoseconds begin = Now();
       sleeper.AboutToBlock();
-      sum();
+      forms.Make(form, rank);
       // After a longer wait the ranks ask each other what is wrong.
       if (Now() - begin < Driver::kFirstDoubt) {
-        EXPECT_EQ(AllocationsOfThisThread() - before, 0u);
+        EXPECT_EQ(AllocationsOfThisThread() - before, 0u) << "form " << form;
       }
     }
   });
