@@ -41,6 +41,23 @@ annulus_status_t Block(annulus_comm_t* comm, const CallSpec& spec, const CallBuf
   return annulus_barrier(comm);
 }
 
+annulus_status_t BlockWithCounts(annulus_comm_t* comm, const CallSpec& spec, const size_t* counts,
+                                 const CallBuffers& buffers) {
+  const auto& [send, recv] = buffers;
+  switch (spec.kind) {
+    case Kind::kReduceScatter:
+      return annulus_reduce_scatterv(comm, send, counts, nullptr, recv, spec.count, spec.type, spec.op);
+    case Kind::kAllgather:
+      return annulus_allgatherv(comm, send, spec.count, recv, counts, nullptr, spec.type);
+    case Kind::kGather:
+      return annulus_gatherv(comm, send, spec.count, recv, counts, nullptr, spec.type, spec.root);
+    case Kind::kScatter:
+      return annulus_scatterv(comm, send, counts, nullptr, recv, spec.count, spec.type, spec.root);
+    default:
+      return annulus_alltoallv(comm, send, counts, nullptr, recv, counts, nullptr, spec.type);
+  }
+}
+
 annulus_status_t StartCollective(annulus_comm_t* comm, const CallSpec& spec, const CallBuffers& buffers,
                                  annulus_request_t** request) {
   const auto& [send, recv] = buffers;
@@ -67,6 +84,38 @@ annulus_status_t StartCollective(annulus_comm_t* comm, const CallSpec& spec, con
       break;
   }
   return annulus_barrier_async(comm, request);
+}
+
+annulus_status_t StartWithCounts(annulus_comm_t* comm, const CallSpec& spec, const size_t* counts,
+                                 const CallBuffers& buffers, annulus_request_t** request) {
+  const auto& [send, recv] = buffers;
+  switch (spec.kind) {
+    case Kind::kReduceScatter:
+      return annulus_reduce_scatterv_async(comm, send, counts, nullptr, recv, spec.count, spec.type, spec.op, request);
+    case Kind::kAllgather:
+      return annulus_allgatherv_async(comm, send, spec.count, recv, counts, nullptr, spec.type, request);
+    case Kind::kGather:
+      return annulus_gatherv_async(comm, send, spec.count, recv, counts, nullptr, spec.type, spec.root, request);
+    case Kind::kScatter:
+      return annulus_scatterv_async(comm, send, counts, nullptr, recv, spec.count, spec.type, spec.root, request);
+    default:
+      return annulus_alltoallv_async(comm, send, counts, nullptr, recv, counts, nullptr, spec.type, request);
+  }
+}
+
+int32_t CallKindWithCounts(Kind kind) {
+  switch (kind) {
+    case Kind::kReduceScatter:
+      return ANNULUS_CALL_REDUCE_SCATTERV;
+    case Kind::kAllgather:
+      return ANNULUS_CALL_ALLGATHERV;
+    case Kind::kGather:
+      return ANNULUS_CALL_GATHERV;
+    case Kind::kScatter:
+      return ANNULUS_CALL_SCATTERV;
+    default:
+      return ANNULUS_CALL_ALLTOALLV;
+  }
 }
 
 int32_t CallKind(Kind kind) {
@@ -129,14 +178,17 @@ CallPass::CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vec
       buffers_(std::move(buffers)),
       gpu_(gpu),
       sender_(SenderTo(spec.kind, group.rank(), group.size())),
-      receiver_(ReceiverOf(spec.kind, group.rank(), group.size())) {
+      receiver_(ReceiverOf(spec.kind, group.rank(), group.size())),
+      counts_(spec.has_counts ? static_cast<size_t>(group.size()) : 0, spec.count) {
   if (mode != Mode::kGroup) return;
   for (const CallBuffers& each : buffers_) {
     if (IsMessages(spec.kind)) {
       calls_.push_back(CallOf(spec, each, ANNULUS_CALL_RECV, sender_));
       calls_.push_back(CallOf(spec, each, ANNULUS_CALL_SEND, receiver_));
     } else {
-      calls_.push_back(CallOf(spec, each, CallKind(spec.kind), spec.root));
+      const int32_t kind = spec.has_counts ? CallKindWithCounts(spec.kind) : CallKind(spec.kind);
+      calls_.push_back(CallOf(spec, each, kind, spec.root));
+      if (spec.has_counts) calls_.back().sendcounts = calls_.back().recvcounts = counts_.data();
     }
   }
 }
@@ -174,6 +226,7 @@ annulus_status_t CallPass::MakeAll() {
 
 annulus_status_t CallPass::MakeOne(const CallBuffers& buffers) {
   if (spec_.kind == Kind::kPingpong) return Bounce(buffers);
+  if (spec_.has_counts) return BlockWithCounts(group_.comm(), spec_, counts_.data(), buffers);
   if (spec_.kind != Kind::kSendrecv) return Block(group_.comm(), spec_, buffers);
   return annulus_sendrecv(group_.comm(), buffers.send, spec_.count, receiver_, buffers.recv, spec_.count, sender_,
                           spec_.type);
@@ -193,7 +246,9 @@ annulus_status_t CallPass::Bounce(const CallBuffers& buffers) const {
 annulus_status_t CallPass::Start(const CallBuffers& buffers) {
   if (IsMessages(spec_.kind)) return StartMessages(buffers);
   annulus_request_t* request = nullptr;
-  const annulus_status_t status = StartCollective(group_.comm(), spec_, buffers, &request);
+  const annulus_status_t status = spec_.has_counts
+                                      ? StartWithCounts(group_.comm(), spec_, counts_.data(), buffers, &request)
+                                      : StartCollective(group_.comm(), spec_, buffers, &request);
   if (status == ANNULUS_OK) requests_.push_back(request);
   return status;
 }

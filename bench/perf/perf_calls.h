@@ -70,6 +70,7 @@ class CallPass {
   Gpu* const gpu_;
   const int sender_;
   const int receiver_;
+  const std::vector<size_t> counts_;   // Of the parts of all ranks, in the form with counts.
   std::vector<annulus_call_t> calls_;  // Calls of one pass, when the mode is a group.
   std::vector<annulus_request_t*> requests_;
   Computing computing_;

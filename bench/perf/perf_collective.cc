@@ -23,12 +23,6 @@ std::optional<Enum> Find(const std::array<const char*, kNames>& names, std::stri
   return static_cast<Enum>(found - names.begin());
 }
 
-// One of the buffers holds a part for every rank.
-bool IsSplit(Kind kind) {
-  return kind == Kind::kReduceScatter || kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kScatter ||
-         kind == Kind::kAlltoall;
-}
-
 }  // namespace
 
 const char* KindName(Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }
@@ -42,6 +36,11 @@ bool HasOp(Kind kind) { return kind == Kind::kAllreduce || kind == Kind::kReduce
 
 bool HasRoot(Kind kind) {
   return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
+}
+
+bool IsSplit(Kind kind) {
+  return kind == Kind::kReduceScatter || kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kScatter ||
+         kind == Kind::kAlltoall;
 }
 
 bool IsMessages(Kind kind) { return kind == Kind::kSendrecv || kind == Kind::kPingpong; }
@@ -66,6 +65,8 @@ bool HasInput(Kind kind, int root, int rank) {
 bool HasResult(Kind kind, int root, int rank) {
   return rank == root || (kind != Kind::kReduce && kind != Kind::kGather);
 }
+
+std::string CallName(const CallSpec& spec) { return std::string(KindName(spec.kind)) + (spec.has_counts ? "v" : ""); }
 
 CallSpec SpecForBytes(Kind kind, annulus_type_t type, annulus_op_t op, int root, size_t bytes, int nranks) {
   CallSpec spec{kind, type, op, root, 0};

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace annulus::perf {
@@ -50,6 +51,8 @@ std::optional<annulus_op_t> ParseOp(std::string_view name);
 bool HasOp(Kind kind);
 bool HasRoot(Kind kind);
 bool HasInPlaceForm(Kind kind);
+// Whether one of the buffers holds a part for every rank, so that there is a form with counts.
+bool IsSplit(Kind kind);
 bool IsMessages(Kind kind);
 // Whether `rank` gives something, and whether it gets something.
 bool HasInput(Kind kind, int root, int rank);
@@ -65,8 +68,12 @@ struct CallSpec {
   annulus_type_t type = ANNULUS_FLOAT32;
   annulus_op_t op = ANNULUS_SUM;
   int root = 0;
-  size_t count = 0;  // As the collective takes it: per rank where a buffer holds a part for every rank.
+  size_t count = 0;         // As the collective takes it: per rank where a buffer holds a part for every rank.
+  bool has_counts = false;  // The form with an array of counts: allgatherv in place of allgather.
 };
+
+// The name of its function, without prefix.
+std::string CallName(const CallSpec& spec);
 
 // The spec whose larger buffer has `bytes`, rounded up to whole elements for every rank. Barrier: count 0.
 CallSpec SpecForBytes(Kind kind, annulus_type_t type, annulus_op_t op, int root, size_t bytes, int nranks);

@@ -99,16 +99,11 @@ class JsonWriter final : public Report {
   }
 
   void Add(const Row& row) override {
-    Json result = {{"collective", KindName(row.spec.kind)},
-                   {"bytes", row.bytes},
-                   {"count", row.spec.count},
-                   {"type", TypeName(row.spec.type)},
-                   {"op", OpText(row.spec)},
-                   {"root", HasRoot(row.spec.kind) ? Json(row.spec.root) : Json()},
-                   {"mode", ModeName(row.mode)},
-                   {"calls", row.calls},
-                   {"limit_us", row.limit_us},
-                   {"out_of_place", FormJson(row.out, row.OutShare())}};
+    Json result = {{"collective", CallName(row.spec)}, {"bytes", row.bytes},
+                   {"count", row.spec.count},          {"type", TypeName(row.spec.type)},
+                   {"op", OpText(row.spec)},           {"root", HasRoot(row.spec.kind) ? Json(row.spec.root) : Json()},
+                   {"mode", ModeName(row.mode)},       {"calls", row.calls},
+                   {"limit_us", row.limit_us},         {"out_of_place", FormJson(row.out, row.OutShare())}};
     if (HasInPlaceForm(row.spec.kind)) result["in_place"] = FormJson(row.in, row.InShare());
     document_["results"].push_back(std::move(result));
   }
@@ -154,8 +149,8 @@ class CsvWriter final : public Report {
 
  private:
   void AddForm(const Row& row, const char* name, const FormResult& form, double share) {
-    out_ << KindName(row.spec.kind) << ',' << ranks_ << ',' << links_ << ',' << row.bytes << ',' << row.spec.count
-         << ',' << TypeName(row.spec.type) << ',' << OpText(row.spec) << ','
+    out_ << CallName(row.spec) << ',' << ranks_ << ',' << links_ << ',' << row.bytes << ',' << row.spec.count << ','
+         << TypeName(row.spec.type) << ',' << OpText(row.spec) << ','
          << (HasRoot(row.spec.kind) ? std::to_string(row.spec.root) : "") << ',' << name << ',' << form.timing.median_us
          << ',' << form.timing.min_us << ',' << form.timing.p99_us << ',' << form.timing.samples << ','
          << form.timing.calls_per_sample << ',' << form.algbw << ',' << form.busbw << ',' << row.limit_us << ','

@@ -87,6 +87,17 @@ Status UnderstandModes(const Words& words, Options* options) {
                          " has no such mode; its answers wait for messages");
 }
 
+Status CheckCounts(const Options& options) {
+  if (!options.has_counts) return Status();
+  if (options.explain) return Status::Invalid("--counts: does not go with --explain, which knows of no counts");
+  for (const Kind kind : options.kinds) {
+    if (IsSplit(kind)) continue;
+    return Status::Invalid(std::string("--counts: ") + KindName(kind) +
+                           " has no such form; reduce_scatter, allgather, gather, scatter and alltoall have");
+  }
+  return Status();
+}
+
 Status Understand(const Words& words, Options* options) {
   ANNULUS_RETURN_IF_ERROR(ParseSizeOption("-b", words.min, &options->min_bytes));
   ANNULUS_RETURN_IF_ERROR(ParseSizeOption("-e", words.max, &options->max_bytes));
@@ -95,6 +106,7 @@ Status Understand(const Words& words, Options* options) {
   ANNULUS_RETURN_IF_ERROR(ParseList("-d", words.types, kAllTypes, ParseType, TypeName, &options->types));
   ANNULUS_RETURN_IF_ERROR(ParseList("-o", words.ops, kAllOps, ParseOp, OpName, &options->ops));
   ANNULUS_RETURN_IF_ERROR(UnderstandModes(words, options));
+  ANNULUS_RETURN_IF_ERROR(CheckCounts(*options));
   if (options->min_bytes == 0) return Status::Invalid("-b: the smallest size is 1 byte");
   if (options->max_bytes < options->min_bytes) return Status::Invalid("-e: less than -b; give a larger end");
   if (options->step_bytes == 0 && !(options->factor > 1)) {
@@ -164,6 +176,8 @@ void Declare(CLI::App& app, Words& words, Options& options) {
   app.add_option("-R,--local_register", words.local_register,
                  "1 = buffers in registered memory, which peers read in place")
       ->check(From(0, 1));
+  app.add_flag("--counts", options.has_counts,
+               "the form with an array of counts: allgatherv in place of allgather; all parts have one size");
   app.add_option("--device", options.device, "buffers on this GPU, as CUDA counts them; -1 = in host memory")
       ->check(From(-1, kMostGpus - 1));
   app.add_option("--limit", words.limit, "1 = measure the links' limit too")->check(From(0, 1));

@@ -28,8 +28,9 @@ struct Options {
   bool check = true;
   bool limit = true;
   bool local_register = false;
-  int device = -1;  // Number of the GPU that has the buffers; -1: host memory.
-  int corrupt = 0;  // Result elements that rank 0 spoils before its check, to show that the check sees them.
+  bool has_counts = false;  // Collectives in their form with an array of counts.
+  int device = -1;          // Number of the GPU that has the buffers; -1: host memory.
+  int corrupt = 0;          // Result elements that rank 0 spoils before its check, to show that the check sees them.
   std::vector<Kind> kinds = {Kind::kAllreduce};
   std::vector<Mode> modes = {Mode::kBlocking};
   std::vector<annulus_type_t> types = {ANNULUS_FLOAT32};

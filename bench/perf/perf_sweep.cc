@@ -44,7 +44,9 @@ std::vector<Subject> Subjects(const Options& options, int nranks) {
       const std::vector<annulus_op_t> ops = HasOp(kind) ? options.ops : std::vector{ANNULUS_SUM};
       for (const annulus_op_t op : ops) {
         for (const size_t bytes : Sizes(options)) {
-          add(SpecForBytes(kind, type, op, options.root, bytes, nranks));
+          CallSpec spec = SpecForBytes(kind, type, op, options.root, bytes, nranks);
+          spec.has_counts = options.has_counts;
+          add(spec);
         }
       }
     }
@@ -190,7 +192,7 @@ Status Describe(const Group& group, const annulus_config_t& config, const Limit&
 void ShowProgress(const Subject& subject, int nranks, size_t done, size_t total) {
   if (isatty(STDERR_FILENO) == 0) return;
   const CallSpec& spec = subject.spec;
-  std::fprintf(stderr, "\r\x1b[K[%zu/%zu] %s %s %s %s", done + 1, total, KindName(spec.kind), TypeName(spec.type),
+  std::fprintf(stderr, "\r\x1b[K[%zu/%zu] %s %s %s %s", done + 1, total, CallName(spec).c_str(), TypeName(spec.type),
                SizeText(LargerBytes(spec, nranks)).c_str(), ModeName(subject.mode));
 }
 

@@ -110,7 +110,7 @@ class Table final : public Report {
   }
 
   void Add(const Row& row) override {
-    if (!headed_ || row.spec.kind != kind_) AddHead(row.spec.kind);
+    if (!headed_ || row.spec.kind != kind_) AddHead(row.spec);
     headed_ = true;
     kind_ = row.spec.kind;
     const bool barrier = kind_ == Kind::kBarrier;
@@ -134,11 +134,12 @@ class Table final : public Report {
     return Form(form, share) + (has_overlap_ ? overlap : "");
   }
 
-  void AddHead(Kind kind) {
+  void AddHead(const CallSpec& spec) {
+    const Kind kind = spec.kind;
     const std::string calls = std::string(kCallColumns) + (has_modes_ ? kModeColumn : "");
     const std::string form = std::string(kFormColumns) + (has_overlap_ ? kOverlapColumn : "");
     out_ << "#\n"
-         << Format("# %-*s | %-*s", static_cast<int>(calls.size()) - 2, KindName(kind),
+         << Format("# %-*s | %-*s", static_cast<int>(calls.size()) - 2, CallName(spec).c_str(),
                    static_cast<int>(form.size()) - 3, "out of place")
          << (HasInPlaceForm(kind) ? " | in place" : "") << "\n"
          << calls << form << (HasInPlaceForm(kind) ? form : "") << "\n";

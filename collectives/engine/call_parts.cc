@@ -3,13 +3,17 @@
 namespace annulus {
 namespace {
 
+// Where a part begins for which the layout says `begin`: the place of an empty one may be outside the buffer, which may
+// be null.
+size_t BeginOf(size_t begin, size_t elements) { return elements > 0 ? begin : 0; }
+
 // Parts by rank, according to the layout.
 void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts) {
   size_t next = 0;
   for (size_t rank = 0; rank < parts->size(); ++rank) {
     Part& part = (*parts)[rank];
     part.elements = layout.counts != nullptr ? layout.counts[rank] : count;
-    part.begin = layout.offsets != nullptr ? layout.offsets[rank] : next;
+    part.begin = BeginOf(layout.offsets != nullptr ? layout.offsets[rank] : next, part.elements);
     next += part.elements;
   }
 }
@@ -22,8 +26,9 @@ bool Matches(const Layout& layout, const std::vector<Part>& parts) {
   if (layout.counts == nullptr) return false;
   size_t next = 0;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (layout.counts[rank] != parts[rank].elements) return false;
     const size_t begin = layout.offsets != nullptr ? layout.offsets[rank] : next;
-    if (layout.counts[rank] != parts[rank].elements || begin != parts[rank].begin) return false;
+    if (BeginOf(begin, parts[rank].elements) != parts[rank].begin) return false;
     next += parts[rank].elements;
   }
   return true;

@@ -77,6 +77,18 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective,
                                                           Sweep{"reduce", 5}, Sweep{"allgather,broadcast", 2},
                                                           Sweep{"gather,scatter,alltoall,sendrecv,pingpong", 5})));
 
+TEST(Perf, TakesCountsInEveryMode) {
+  const std::string json_path = Temporary("counts.json");
+  LauncherRun run(Perf(3, std::string("--counts -b 12 -e 90000 -f 80 -r 1 --mode all --limit 0 ") + kQuick +
+                              " --collective reduce_scatter,allgather,gather,scatter,alltoall --json " + json_path));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  EXPECT_NE(run.out().find("# reduce_scatterv "), std::string::npos) << run.out();
+  const auto json = nlohmann::json::parse(ReadFile(json_path));
+  EXPECT_EQ(json["wrong"], 0);
+  EXPECT_EQ(json["results"].front()["collective"], "reduce_scatterv");
+  EXPECT_EQ(json["results"].back()["collective"], "alltoallv");
+}
+
 TEST(Perf, ExplainsWhatIsChosenAndWhatIsNot) {
   LauncherRun run(Perf(2, "--explain -b 8 -e 1M -f 131072 --collective allreduce,gather", {"ANNULUS_TRANSPORT=tcp"}));
   ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();

@@ -44,8 +44,7 @@ void ShortHop::Start(const Work* work, const Schedule& schedule) {
     Step receive;
     peer.sends = schedule.At(2 * k, &send);
     peer.receives = schedule.At(2 * (n - k) + 1, &receive);
-    // Without bytes the buffer may be null.
-    peer.outgoing = {send.bytes > 0 ? send.input_offset : 0, send.count, static_cast<uint32_t>(send.bytes)};
+    peer.outgoing = {send.input_offset, send.count, static_cast<uint32_t>(send.bytes)};
     peer.incoming = {receive.output_offset, receive.count, static_cast<uint32_t>(receive.bytes)};
     num_sends_ += peer.sends ? 1 : 0;
     num_receives_ += peer.receives ? 1 : 0;
