@@ -245,7 +245,7 @@ TEST_F(GraphReplaysTest, ALaunchWhileAnEarlierOneIsUnderWayEndsTheCommunicator) 
 
 // Else it would find the gate open that was opened for the earlier one, and that one closes it behind the later's back.
 TEST_F(GraphReplaysTest, ALaunchIsNotBegunBeforeTheGateIsClosed) {
-  Capture({{Kind::kAllreduce}}, kSecond);
+  Capture({{Kind::kAllreduce}});
   Launch(0);
   EXPECT_EQ(Begun(1), std::vector<size_t>{0});
   calls_[0]->EndOne();
