@@ -344,11 +344,11 @@ TEST_F(CallQueueTest, TheOneThatAwaitsWorkIsWokenByACallAndByTheEnd) {
   EXPECT_TRUE(worker.get());
 }
 
-// Whether the one that awaits work, which by then should sleep, leaves alone a call whose owner is to come, and takes
-// it with the next one.
+// Whether the one that awaits work, which by then should sleep, leaves alone a call whose owner is to come, and takes it
+// with the next one.
 bool IsLeftAsleep(CallQueue* queue) {
   std::atomic<int> driven{0};
-  std::thread worker([&] {
+  const auto worker = std::async(std::launch::async, [&] {
     while (driven < 2) {
       const Turn turn(queue, Turn::AwaitWork());
       bool is_stopping = false;
@@ -357,13 +357,13 @@ bool IsLeftAsleep(CallQueue* queue) {
       if (next != nullptr) ++driven;
     }
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  worker.wait_for(std::chrono::milliseconds(200));
   Request quiet, loud;
   Turn(queue, Turn::OnlyLock()).Add(&quiet, false);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  worker.wait_for(std::chrono::milliseconds(100));
   const bool is_left = driven == 0;
   queue->Add(&loud);
-  worker.join();
+  worker.wait();
   return is_left;
 }
 
