@@ -10,7 +10,7 @@ import time
 
 import numpy
 
-KINDS = {0: "allreduce", 4: "iallreduce", 5: "pingpong", 7: "sendrecv", 8: "isendrecv"}  # As rounds.KINDS.
+KINDS = {0: "allreduce", 4: "iallreduce", 5: "pingpong", 6: "ipingpong", 7: "sendrecv", 8: "isendrecv"}  # As rounds.KINDS.
 PERIOD = 251
 PAGE_BYTES = 4096
 
@@ -28,6 +28,12 @@ class Annulus:
         self.comm = pyannulus.Communicator()
         self.rank, self.size = self.comm.rank, self.comm.size
         self.barrier, self.send, self.recv = self.comm.barrier, self.comm.send, self.comm.recv
+
+    def isend(self, array, peer):
+        self.comm.send_async(array, peer).wait()
+
+    def irecv(self, array, peer):
+        self.comm.recv_async(array, peer).wait()
 
     def allreduce(self, send, recv):
         self.comm.allreduce(send, out=recv)
@@ -58,6 +64,12 @@ class Mpi4py:
     def recv(self, array, peer):
         self.comm.Recv(array, peer)
 
+    def isend(self, array, peer):
+        self.comm.Isend(array, peer).Wait()
+
+    def irecv(self, array, peer):
+        self.comm.Irecv(array, peer).Wait()
+
     def allreduce(self, send, recv):
         self.comm.Allreduce(send, recv)
 
@@ -77,24 +89,24 @@ class Mpi4py:
 class Session:
     def __init__(self, package):
         self.package = package
-        self.call = self.send = self.recv = None
+        self.call = self.send = self.recv = self.to_peer = self.from_peer = None
 
     def pingpong(self, send, recv):
         peer = self.package.rank ^ 1
         if peer >= self.package.size:
             return
         if self.package.rank % 2 == 0:
-            self.package.send(send, peer)
-        self.package.recv(recv, peer)
+            self.to_peer(send, peer)
+        self.from_peer(recv, peer)
         if self.package.rank % 2:
-            self.package.send(send, peer)
+            self.to_peer(send, peer)
 
     def given(self, rank):
         return (rank + numpy.arange(self.send.size) % PERIOD).astype(numpy.float32)
 
     def expected(self, kind):
         rank, size = self.package.rank, self.package.size
-        if kind == "pingpong":
+        if kind in ("pingpong", "ipingpong"):
             return self.given(rank ^ 1) if rank ^ 1 < size else numpy.zeros_like(self.recv)
         if kind in ("sendrecv", "isendrecv"):
             return self.given((rank - 1) % size)
@@ -106,7 +118,10 @@ class Session:
             return "unsupported"
         self.send = zeros(max(1, larger // 4))
         self.recv = zeros(self.send.size)
-        self.call = self.pingpong if name == "pingpong" else getattr(self.package, name)
+        package = self.package
+        # A message of an ipingpong is started and waited for.
+        self.to_peer, self.from_peer = (package.isend, package.irecv) if name == "ipingpong" else (package.send, package.recv)
+        self.call = self.pingpong if name in ("pingpong", "ipingpong") else getattr(package, name)
         self.send[:] = self.given(self.package.rank)
         self.call(self.send, self.recv)
         self.package.barrier()
