@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace annulus_python {
@@ -87,6 +88,16 @@ py::object New(PyObject* array, int ndim, const Py_intptr_t* shape) {
   return py::reinterpret_steal<py::object>(made);
 }
 
+template <class T>
+bool Copy(const void* data, size_t count, size_t* numbers) {
+  for (size_t i = 0; i < count; ++i) {
+    const T number = static_cast<const T*>(data)[i];
+    if (number < 0 || number > std::numeric_limits<int>::max()) return false;
+    numbers[i] = static_cast<size_t>(number);
+  }
+  return true;
+}
+
 }  // namespace
 
 bool HasKnownLayout(const py::object& array_type) {
@@ -132,6 +143,14 @@ bool Read(PyObject* array, bool must_write, NumpyArray* read) {
   read->rows = head.ndim == 0 ? 1 : static_cast<size_t>(head.shape[0]);
   read->count = read->rows * read->row;
   return true;
+}
+
+bool ReadNumbers(PyObject* array, size_t count, size_t* numbers) {
+  if (functions == nullptr || Py_TYPE(array) != functions[kArrayType] || HeadOf(array).ndim != 1) return false;
+  NumpyArray read;
+  if (!Read(array, false, &read) || read.count != count) return false;
+  if (read.type == ANNULUS_INT64) return Copy<int64_t>(read.data, count, numbers);
+  return read.type == ANNULUS_INT32 && Copy<int32_t>(read.data, count, numbers);
 }
 
 }  // namespace annulus_python

@@ -32,4 +32,8 @@ pybind11::object NewOfRows(PyObject* array, size_t rows);
 // byte order, its element type has no fixed number in numpy, or it `must_write` and may not be written.
 bool Read(PyObject* array, bool must_write, NumpyArray* read);
 
+// Reads `count` numbers from 0 to the largest int out of an array of numpy's own class with one axis, of int64 or
+// int32. Returns false for anything else, and where the layout is not known.
+bool ReadNumbers(PyObject* array, size_t count, size_t* numbers);
+
 }  // namespace annulus_python

@@ -92,7 +92,7 @@ def unequal(dtype, rows, make):
     joined = np.repeat(np.arange(1, SIZE + 1, dtype=dtype), [3 * count for count in counts]).reshape(-1, 3)
     whole = np.full_like(joined, RANK + 1)
     total = np.full_like(mine, SIZE * (SIZE + 1) // 2)
-    for given in (counts, tuple(counts)):
+    for given in (counts, tuple(counts), np.array(counts), np.array(counts, np.int32)):
         given_or_made(make, joined, _core.ALLGATHERV, mine, np.zeros_like(joined), 0, 0, None, given)
         given_or_made(make, total, _core.REDUCE_SCATTERV, whole, np.zeros_like(mine), "sum", 0, given)
     kept = np.zeros_like(joined)
@@ -284,8 +284,10 @@ for kind in UNEQUAL:
     declined(kind, send, recv, number, "no counts", ())
     declined(kind, send, good[:1].copy(), number, "of another length")
     declined(kind, good[:1], recv, number, "of fewer rows")
-    for wrong in (None, 2, "22", {2: 2}, np.array(TWOS), TWOS + [0], TWOS[1:], [2.0] * SIZE, [np.int64(2)] * SIZE, [True] * SIZE,
-                  [-2] * SIZE, [2**31] * SIZE, [2**70] * SIZE, [3] + [2] * (SIZE - 1), iter(TWOS)):
+    for wrong in (None, 2, "22", {2: 2}, TWOS + [0], TWOS[1:], [2.0] * SIZE, [np.int64(2)] * SIZE, [True] * SIZE,
+                  [-2] * SIZE, [2**31] * SIZE, [2**70] * SIZE, [3] + [2] * (SIZE - 1), iter(TWOS), np.array([TWOS]), np.array(TWOS + [0]), np.array(TWOS, float), np.array(TWOS, np.int16),
+                  np.array(TWOS + TWOS)[::2] if SIZE > 1 else 2, np.array(TWOS, ">i8"), np.ma.array(TWOS), np.array(2),
+                  np.array([-2] * SIZE), np.array([2**31] * SIZE), np.array([-2] * SIZE, np.int32)):
         for index in (1, 2):
             if len(more) > index and more[index] is not None:
                 declined(kind, send, recv, number, f"counts {wrong!r}", (*more[:index], wrong, *more[index + 1:]))
@@ -315,7 +317,7 @@ assert (after["collectives"], after["messages"]) == (before["collectives"], befo
 # -- Calls that the library refuses, and ends ------------------------------------------------------------------------
 
 for (kind, arguments), function in itertools.product(
-        ((_core.BROADCAST, (good, good, 99)), (_core.SEND, (good, None, RANK)), (_core.REDUCE, (good, good, "sum", 99)),
+        ((_core.BROADCAST, (good, good, 99)), (_core.BROADCAST, (good, good, 2**30 - 1)), (_core.BROADCAST, (good, good, 2**31 - 1)), (_core.SEND, (good, None, RANK)), (_core.REDUCE, (good, good, "sum", 99)),
          (_core.GATHER, (good, None, 99)), (_core.SCATTER, (None, good, 99)), (_core.GATHERV, (good, None, 99)),
          (_core.SCATTERV, (None, good, 99))), (comm._ran, comm._begun)):
     try:
