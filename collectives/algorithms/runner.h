@@ -27,8 +27,9 @@ class Repeatable {
   // Begins the work of the last Start again. The work's sequence and buffers are already set.
   virtual void StartAgain() = 0;
   // Sends what can leave at once without system calls, but for one that wakes a peer that sleeps, for a caller that
-  // looks for the rest later. After kNothing FinishesAtOnce does the rest. An error here is also returned by Progress.
-  virtual Awaits SendFirst() = 0;
+  // looks for the rest later; if it `looks`, once for what may have come. After kNothing FinishesAtOnce does the rest.
+  // An error here is also returned by Progress.
+  virtual Awaits SendFirst(bool looks) = 0;
   // Does what can be done at once, without system calls, and returns whether that was all. An error here is also
   // returned by Progress.
   virtual bool FinishesAtOnce() = 0;

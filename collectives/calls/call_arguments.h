@@ -76,7 +76,7 @@ inline bool HasGoodBuffers(const CallArguments& allreduce) {
          (distance == 0 || distance >= bytes);
 }
 
-// The same for a call of any kind without variable parts, whose arguments are valid but for its buffers.
+// The same for a call of any kind, whose arguments are valid but for its buffers.
 bool HasGoodBuffers(const CallArguments& arguments, int rank, int nranks);
 
 // Whether the buffers of a send and of a receive, which are valid, do not overlap.

@@ -10,6 +10,9 @@ namespace {
 // Looks without anything new in the queue, after which the progress thread sleeps until it is woken.
 constexpr int kQuietLooks = 50;
 
+// But not longer than this: a call may have come for which nobody was woken, and whose owner does not come.
+constexpr std::chrono::seconds kLongestSleep{1};
+
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
 }
@@ -34,7 +37,7 @@ CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue-
       queue->watch_.wakes.wait_for(lock_, pause);
     } else {
       queue->watch_.is_asleep = true;
-      queue->watch_.wakes.wait(lock_);
+      queue->watch_.wakes.wait_for(lock_, kLongestSleep);
       queue->watch_.is_asleep = false;
     }
   }

@@ -96,7 +96,7 @@ Request* Requests::Add(const CallArguments& arguments) {
     request->options = CallOptions();
     request->arguments.options = nullptr;
   }
-  KeepLayouts(request);
+  if (UsesLayouts(arguments)) CopyLayouts(request);
   rollback.Keep();
   return request;
 }

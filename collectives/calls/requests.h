@@ -111,8 +111,7 @@ class Requests {
   // Functions for the holder of config.mu:
   // Creates a request, as MakeWithin does without a budget.
   Request* Add(const CallArguments& arguments);
-  // The same for a call without options, on its own, of which KeepLayouts copies the arrays, if it has any. Its `call`
-  // is for the caller to set.
+  // The same for a call without options or arrays of numbers, on its own. Its `call` is for the caller to set.
   Request* AddPlain(const CallArguments& arguments) {
     CollectLatest();
     Request* const request = used_ < requests_.size() ? AcquireSpare() : Acquire();
@@ -133,9 +132,13 @@ class Requests {
     EndPlain(request, Code::kOk);
     return request;
   }
-  // Copies the arrays of numbers that a request of AddPlain uses. Needs no memory if HasSpareFor was true before.
-  void KeepLayouts(Request* request) const {
-    if (UsesLayouts(request->arguments)) CopyLayouts(request);
+  // The same for one with arrays, right after HasSpareFor was true of it; needs no memory, and collects nothing.
+  Request* AddSpare(const CallArguments& arguments) {
+    Request* const request = AcquireSpare();
+    request->arguments = arguments;
+    request->is_plain = true;
+    CopyLayouts(request);
+    return request;
   }
   bool UsesLayouts(const CallArguments& a) const {
     // If only the root's arrays are used, those of the others may point anywhere.
@@ -192,6 +195,7 @@ class Requests {
     bool is_kept_ = false;
   };
 
+  // Copies the arrays of numbers that the request's call uses.
   void CopyLayouts(Request* request) const;
   // Numbers of the arrays of a call: counts and offsets, of both buffers.
   size_t NumbersOfLayouts() const { return 4 * static_cast<size_t>(config_.nranks); }

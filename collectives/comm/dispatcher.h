@@ -187,13 +187,14 @@ class Dispatcher {
   // Their part for a collective.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
   // The same for a group whose calls are next in the queue: ends them, up to what holds the lock for some 30 us.
-  // *is_over: it need not go on.
+  // Returns kOk when all have ended well. *is_over: it need not go on.
   std::optional<Code> WaitMembersAgain(CallQueue::Turn* turn, Request* group, Deadline until, bool* is_over);
   static bool IsNextMember(const Request* next, const Request& group) {
     return next != nullptr && next->group == &group && !next->is_fused();
   }
   bool MayDriveMember(CallQueue::Turn* turn, const Request& member);
-  std::optional<Code> DriveMember(CallQueue::Turn* turn, const Request& member, Deadline until);
+  // Takes the lock again before it returns.
+  std::optional<Code> DriveMember(CallQueue::Turn* turn, const Request& member, Request* group, Deadline until);
   // BeginNext where that may be a call of the group.
   void BeginNextOf(CallQueue::Turn* turn, const Request* group);
   // Begins the next call in the queue, if that is like those of SubmitAgain and none has begun.

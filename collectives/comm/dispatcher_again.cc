@@ -78,24 +78,26 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   Call call = engine_.latest();
   call.sequence = 0;
   const bool begins = turn.MayDriveMessages() && !driver_.paused();
-  const auto begin = [&] {
+  const auto begin = [&](bool may_end) {
     call.sequence = turn.NextSequence();
-    return driver_.BeginAgain(call, given.sendbuf, given.recvbuf);
+    return driver_.BeginAgain(call, given.sendbuf, given.recvbuf, may_end);
   };
   // What has begun must be queued, so nothing that may need memory may come after it.
   const bool begins_before = begins && given.options == nullptr && requests_->HasSpareFor(given);
   Awaits awaits = Awaits::kAll;
-  if (begins_before) awaits = begin();
+  if (begins_before) awaits = begin(true);
   if (awaits == Awaits::kNothing && driver_.EndAgain(call)) {
     turn.CountCall(given);
     if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
     return true;
   }
   const bool is_plain = begins_before || (given.options == nullptr && !requests_->UsesLayouts(given));
-  Request* const request = is_plain ? requests_->AddPlain(given) : requests_->Add(given);
-  if (is_plain) requests_->KeepLayouts(request);
+  const bool has_arrays = requests_->UsesLayouts(given);
+  Request* const request = !is_plain    ? requests_->Add(given)
+                           : has_arrays ? requests_->AddSpare(given)
+                                        : requests_->AddPlain(given);
   request->discarded = handle == nullptr;
-  if (begins && !begins_before) begin();
+  if (begins && !begins_before) begin(false);
   // What has begun is never planned anew.
   if (!begins && HasRoot(given.kind)) ForgetUnused(&request->arguments, rank(), nranks());
   request->plan = engine_.plan();
@@ -123,6 +125,7 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
       bool is_over = true;
       const std::optional<Code> code = WaitMembersAgain(&turn, request, until, &is_over);
       if (is_over) return code;
+      if (timeout_ms == 0) return Code::kInProgress;
       continue;
     }
     if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
@@ -157,7 +160,7 @@ std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Reque
 void Dispatcher::BeginNext(CallQueue::Turn* turn) {
   const Request* const next = turn->FirstCall();
   if (next != nullptr && CanStillDriveAgain(*next) && turn->MayDriveFirst(next))
-    driver_.BeginAgain(next->call, next->arguments.sendbuf, next->arguments.recvbuf);
+    driver_.BeginAgain(next->call, next->arguments.sendbuf, next->arguments.recvbuf, false);
 }
 
 Deadline Dispatcher::UntilOf(int64_t timeout_ms) {

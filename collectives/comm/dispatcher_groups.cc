@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "collectives/calls/buffer_parts.h"
 #include "collectives/calls/group.h"
 #include "collectives/choice/plan.h"
 #include "collectives/comm/dispatcher.h"
@@ -122,26 +123,27 @@ std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request*
   std::optional<Code> code = Code::kOk;
   bool is_last = false;
   bool is_well = false;
+  bool has_ended_any = false;
   *is_over = true;
   for (size_t bytes = 0; code == Code::kOk && !is_last;) {
     Request* const first = turn->FirstCall();
     if (!IsNextMember(first, *group) || !MayDriveMember(turn, *first)) break;
     *is_over = bytes < kMostBytesAtOnce;
     if (!*is_over) break;
-    bytes += kBytesOfAnyCall + first->arguments.count * TypeBytes(first->arguments.type);
-    ++group->waiters;
-    code = DriveMember(turn, *first, until);
-    turn->Shorten();
-    --group->waiters;
+    bytes +=
+        kBytesOfAnyCall + SendEnd(first->arguments, rank(), nranks()) + RecvEnd(first->arguments, rank(), nranks());
+    code = DriveMember(turn, *first, group, until);
     if (!code) return Code::kInProgress;  // The driver has paused.
     turn->RemoveFirst(*code);
     if (*code == Code::kOk) BeginNextOf(turn, group);
     // The group may be gone with its last call, if another thread has freed it.
     is_last = group->unfinished == 1;
-    is_well = group->code == Code::kInProgress && *code == Code::kOk;
+    is_well = (group->code == Code::kInProgress || group->code == Code::kOk) && *code == Code::kOk;
     requests_->MarkDone(first, *code);
+    has_ended_any = true;
   }
   turn->End();
+  if (!has_ended_any) return std::nullopt;
   queue_->AnnounceEnd();
   ended_();
   return is_last && is_well ? code : std::nullopt;
@@ -149,15 +151,26 @@ std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request*
 
 bool Dispatcher::MayDriveMember(CallQueue::Turn* turn, const Request& member) {
   const CallArguments& a = member.arguments;
-  if (failures_->ended() || driver_.paused() || by_priority() || member.is_fused() || member.stream != nullptr)
-    return false;
-  return a.send_queue == nullptr && a.recv_queue == nullptr && turn->MayDriveFirst(&member);
+  if (failures_->ended() || by_priority() || member.is_fused() || member.stream != nullptr) return false;
+  if (a.send_queue != nullptr || a.recv_queue != nullptr || !turn->MayDriveFirst(&member)) return false;
+  return !driver_.paused();  // Whoever has the turn may ask.
 }
 
-std::optional<Code> Dispatcher::DriveMember(CallQueue::Turn* turn, const Request& member, Deadline until) {
+std::optional<Code> Dispatcher::DriveMember(CallQueue::Turn* turn, const Request& member, Request* group,
+                                            Deadline until) {
   const bool has_begun = driver_.has_begun();
   const bool repeats = CanStillDriveAgain(member) || (!has_begun && CanDriveAgain(member));
   if (repeats && (has_begun ? driver_.EndAgain(member.call) : RepeatNow(member))) return Code::kOk;
+  struct Waiting {  // Others may free the group while the lock is given back.
+    CallQueue::Turn* const turn;
+    Request* const group;
+    ~Waiting() {
+      turn->Shorten();
+      --group->waiters;
+    }
+  };
+  ++group->waiters;
+  const Waiting waiting{turn, group};
   turn->Lengthen(member.call);
   if (repeats || has_begun) return ResumeUntil(member, until);
   return Patiently(until, [&](const Manner& manner) { return Drive(member.arguments, nullptr, member.call, manner); });

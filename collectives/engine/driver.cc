@@ -46,13 +46,13 @@ bool Driver::Repeat(const Call& call, const void* input, void* output) {
   return FinishesAtOnce(call, begin);
 }
 
-Awaits Driver::BeginAgain(const Call& call, const void* input, void* output) {
+Awaits Driver::BeginAgain(const Call& call, const void* input, void* output, bool may_end) {
   if (control_ != nullptr) control_->Enter(call);
   engine_->StartAgain(call.sequence, input, output);
   has_begun_ = true;
   Awaits awaits = Awaits::kAll;
   const Status sent = WithinMemory([&] {
-    awaits = engine_->SendFirst();
+    awaits = engine_->SendFirst(may_end);
     return Status();
   });
   static_cast<void>(sent);  // Whoever goes on with it meets the same error.

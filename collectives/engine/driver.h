@@ -67,9 +67,10 @@ class Driver {
   // calls, which stands for the others.
   bool MayRepeat() const { return !messages_->busy() && !Stopped() && monitor_->trace() == nullptr; }
   bool Repeat(const Call& call, const void* input, void* output);
-  // Repeat in two steps, for a call that is only being started: the first sends what its peers need from this rank.
-  // After it only the second may follow, or Resume.
-  Awaits BeginAgain(const Call& call, const void* input, void* output);
+  // Repeat in two steps, for a call that is only being started: the first sends what its peers need from this rank, and
+  // returns what it still waits for. After it only the second may follow, or Resume. `may_end`: the second follows at
+  // once if there is nothing left, so the first may look for what comes.
+  Awaits BeginAgain(const Call& call, const void* input, void* output, bool may_end);
   bool EndAgain(const Call& call);
   Outcome Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, const Patience& patience,
                  Verdict* verdict);

@@ -62,9 +62,9 @@ class Engine {
   const Call& latest() const { return work_.call; }
   // The buffers lie in host memory, as did those of the latest call.
   void StartAgain(uint64_t sequence, const void* input, void* output);
-  // Sends what StartAgain began as far as that goes at once. After kNothing FinishesAtOnce does the rest. An error here
-  // is also returned by Progress.
-  Awaits SendFirst() { return repeat_.runner->SendFirst(); }
+  // Sends what StartAgain began as far as that goes at once, and may look for what comes. After kNothing FinishesAtOnce
+  // does the rest. An error here is also returned by Progress.
+  Awaits SendFirst(bool looks) { return repeat_.runner->SendFirst(looks); }
   // Advances what StartAgain began as far as it goes at once. Returns whether it is done. An error here is also
   // returned by Progress.
   bool FinishesAtOnce();

@@ -16,9 +16,8 @@ OneHop::OneHop(int rank, int nranks, const Links* links)
 }
 
 size_t OneHop::MemoryBytes(int nranks) {
-  // ShortHop keeps a few words for each peer too.
-  constexpr size_t kShortPeerBytes = 64;
-  return sizeof(OneHop) + static_cast<size_t>(nranks) * (sizeof(HopPeer) + 2 * sizeof(Endpoint*) + kShortPeerBytes);
+  return sizeof(OneHop) +
+         static_cast<size_t>(nranks) * (sizeof(HopPeer) + 2 * sizeof(Endpoint*) + ShortHop::PeerBytes());
 }
 
 bool OneHop::UsesShortPath(size_t largest) const {

@@ -38,7 +38,7 @@ class OneHop final : public Runner, private Repeatable {
 
  private:
   void StartAgain() override;
-  Awaits SendFirst() override { return short_.SendFirst(); }
+  Awaits SendFirst(bool looks) override { return short_.SendFirst(looks); }
   bool FinishesAtOnce() override;
   // `largest`: largest slice that this rank sends or receives, in bytes.
   bool UsesShortPath(size_t largest) const;

@@ -62,11 +62,11 @@ Status ShortHop::Progress(bool* moved) {
   return Status();
 }
 
-Awaits ShortHop::SendFirst() {
+Awaits ShortHop::SendFirst(bool looks) {
   bool moved = false;
   if (!polls_in_memory_) return Awaits::kAll;
   if (unsent_ > 0 && (!SendAll(&moved).ok() || !Flush() || unsent_ > 0)) return Awaits::kAll;
-  if (peers_lead_ && missing_ > 0) {
+  if (looks && peers_lead_ && missing_ > 0) {
     if (!ReceiveAll(&moved).ok()) return Awaits::kAll;
     peers_lead_ = missing_ == 0;
   }

@@ -19,6 +19,9 @@ class ShortHop {
   // monitor counts.
   ShortHop(int rank, int nranks, const Links* links, bool counts = true);
 
+  // Bytes that it holds for each other rank.
+  static constexpr size_t PeerBytes() { return sizeof(Peer); }
+
   // Largest slice that all links accept on the short path, in bytes; 0: some link has no short path.
   size_t most_bytes() const { return most_bytes_; }
 
@@ -40,10 +43,10 @@ class ShortHop {
     if (unsent_ == 0) MakeTag();
   }
 
-  // Sends what can be sent where no system call is needed for it, but to wake a peer that sleeps. If the slices of the
-  // call before were there when they were first looked for, looks once for those of this one: else a look would take
-  // from a peer the line that it is about to write. An error is returned by Progress.
-  Awaits SendFirst();
+  // Sends what can be sent where no system call is needed for it, but to wake a peer that sleeps. If it `looks`, and
+  // the slices of the call before were there when they were first looked for, looks once for those of this one: else a
+  // look would take from a peer the line that it is about to write. An error is returned by Progress.
+  Awaits SendFirst(bool looks);
   // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; later calls return
   // the same error.
   Status Progress(bool* moved);

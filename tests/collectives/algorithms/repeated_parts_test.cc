@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/comm/communicator.h"
 #include "tests/collectives/harness/c_call.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/parts_job.h"
@@ -22,6 +24,7 @@ constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllgatherv, CollectiveKind
 struct Variant {
   const char* transport;
   int nranks;
+  int64_t slice_bytes = 0;  // 4096: the small parts of the last test are several slices.
 };
 
 class RepeatedPartsTest : public testing::TestWithParam<Variant> {
@@ -138,6 +141,44 @@ TEST_P(RepeatedPartsTest, ResultsAreRightInAnyFormAndWithOtherPartsThanBefore) {
   });
 }
 
+// What the engine repeats goes in one hop by the short path, since nothing else can be repeated.
+TEST_P(RepeatedPartsTest, SmallOnesAreRepeatsWhileTheirPartsStayAndOthersAreNot) {
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    auto* const communicator = reinterpret_cast<Communicator*>(comm);
+    const auto repeats = [&](CollectiveKind kind, std::vector<size_t> counts, bool has_gap) {
+      counts.resize(static_cast<size_t>(nranks()), counts.front());
+      std::vector<size_t> offsets(counts.size());
+      size_t all = 0;
+      for (size_t r = 0; r < counts.size(); ++r) {
+        offsets[r] = all;
+        all += counts[r] + (has_gap ? 1 : 0);
+      }
+      const std::vector<float> in(all, 1);
+      std::vector<float> out(all);
+      CallArguments call;
+      call.kind = kind;
+      call.sendbuf = in.data();
+      call.recvbuf = out.data();
+      call.send_layout = call.recv_layout = {counts.data(), offsets.data()};
+      call.count = IsAlltoall(kind) ? 0 : counts[static_cast<size_t>(rank)];
+      if (const std::optional<Code> code = communicator->RunAgain(call)) return code == Code::kOk;
+      EXPECT_TRUE(communicator->Run(call).ok()) << LastMessage(comm);
+      return false;
+    };
+    for (const CollectiveKind kind : kKinds) {
+      SCOPED_TRACE(KindName(kind));
+      EXPECT_FALSE(repeats(kind, {3}, false));
+      EXPECT_TRUE(repeats(kind, {3}, false));
+      EXPECT_TRUE(repeats(kind, {3}, false));
+      const bool knows_parts =
+          SendHolds(kind, rank == 0) == Holding::kParts || RecvHolds(kind, rank == 0) == Holding::kParts;
+      EXPECT_EQ(repeats(kind, {3}, true), !knows_parts);
+      EXPECT_FALSE(repeats(kind, {50'000}, false));
+      EXPECT_FALSE(repeats(kind, {50'000}, false));
+    }
+  });
+}
+
 // Calls `act` with a call that repeats what was done before, and expects the verdict on the part.
 void ExpectOtherPart(const ClusterConfig& config, const PartsJob& usual, const PartsJob& other) {
   Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
@@ -207,7 +248,9 @@ TEST_P(RepeatedPartsTest, RanksThatGoDifferentWaysMeetInRegisteredMemoryToo) {
   if (nranks() < 3) GTEST_SKIP() << "two ranks have the same parts";
   constexpr size_t kSmall = 12'000, kLarge = 200'000;
   const size_t n = static_cast<size_t>(nranks());
-  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+  ClusterConfig sliced = config();
+  sliced.slice_bytes = GetParam().slice_bytes;
+  Cluster(sliced).Run([&](annulus_comm_t* comm, int rank) {
     const auto bytes_between = [](size_t a, size_t b) { return a != b && a < 2 && b < 2 ? kLarge : kSmall; };
     std::vector<size_t> counts;
     size_t all = 0;
@@ -237,7 +280,8 @@ TEST_P(RepeatedPartsTest, RanksThatGoDifferentWaysMeetInRegisteredMemoryToo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, RepeatedPartsTest,
-                         testing::Values(Variant{"shm", 2}, Variant{"shm", 3}, Variant{"tcp", 2}, Variant{"tcp", 3}),
+                         testing::Values(Variant{"shm", 2}, Variant{"shm", 3}, Variant{"tcp", 2}, Variant{"tcp", 3},
+                                         Variant{"shm", 5, 4096}),
                          [](const auto& info) {
                            return std::string(info.param.transport) + std::to_string(info.param.nranks);
                          });

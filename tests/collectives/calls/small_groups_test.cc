@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -166,6 +167,26 @@ TEST_P(SmallGroupsTest, EveryCallIsRightAndCountedHoweverItIsAwaited) {
       group.Check();
       EXPECT_EQ(Ended(comm) - before, group.calls().size());
     }
+  });
+}
+
+// A progress thread may have the turn now and then.
+TEST_P(SmallGroupsTest, TheShortCutOfAWaitTellsItsGoodEnd) {
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    ASSERT_NO_FATAL_FAILURE(Warm(comm));
+    int told = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      Group group = GroupOf(rank, round);
+      annulus_request_t* request = nullptr;
+      ASSERT_TRUE(group.TakesIt(comm, &request));
+      const std::optional<Code> end =
+          reinterpret_cast<Communicator*>(comm)->WaitAgain(reinterpret_cast<RequestHandle>(request), -1);
+      told += end == Code::kOk ? 1 : 0;
+      ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+      ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
+      group.Check();
+    }
+    EXPECT_GT(told, 0);
   });
 }
 

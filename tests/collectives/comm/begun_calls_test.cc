@@ -276,6 +276,31 @@ TEST_P(BegunCallsOfTest, TheTimeLimitEndsItWhetherItIsAwaitedOrNot) {
   }
 }
 
+// Nobody was woken for it, and nobody comes.
+TEST_P(BegunCallsOfTest, TheCommunicatorsTimeLimitEndsOneThatWasStartedAfterAPauseAndLeftAlone) {
+  Tally over;
+  ClusterConfig config = ConfigOf(GetParam().transport, nranks());
+  config.timeout_ms = kShortTimeoutMs;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    ASSERT_NO_FATAL_FAILURE(Warm(comm, rank));
+    if (rank == 0) {
+      const Deadline until = DeadlineAfter(kSecond / 3);  // The progress thread falls asleep.
+      while (Now() < until) std::this_thread::yield();
+      const Numbers in = Contribution(rank, kCount, 0);
+      Numbers out(kCount);
+      annulus_request_t* request = nullptr;
+      ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
+      const Nanoseconds begin = Now();
+      while (LastError(comm).status == ANNULUS_OK && Now() - begin < kSoon) std::this_thread::yield();
+      EXPECT_EQ(LastError(comm).status, ANNULUS_TIMEOUT);
+      EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_TIMEOUT) << LastMessage(comm);
+      EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+      over.Add();
+    }
+    ASSERT_TRUE(over.WaitFor(1));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Variants, BegunCallsOfTest,
                          testing::Values(Variant{"shm", 2}, Variant{"shm", 3}, Variant{"tcp", 2}),
                          [](const auto& info) {
