@@ -38,6 +38,26 @@ void FillShape(const CallArguments& call, int rank, int nranks, FoldShape* shape
   AddRun({rank, 0, call.count, gathers ? input : output, own_on_host}, gathers ? &shape->inputs : &shape->outputs);
 }
 
+// What this rank sends and takes in an exchange.
+void FillExchange(const CallArguments& call, int rank, int nranks, FoldShape* shape) {
+  const auto fill = [&](Holding holding, const Layout& layout, const void* buffer, bool on_host,
+                        std::vector<FoldRun>* runs) {
+    auto* const memory = static_cast<std::byte*>(const_cast<void*>(buffer));
+    if (holding == Holding::kOwn) AddRun({call.root, 0, call.count, memory, on_host}, runs);
+    if (holding != Holding::kParts) return;
+    size_t next = 0;
+    for (int part = 0; part < nranks; ++part) {
+      const size_t count = layout.counts[part];
+      const size_t begin = layout.offsets != nullptr ? layout.offsets[part] : next;
+      next = begin + count;
+      if (count > 0) AddRun({part, 0, count, memory + begin * TypeBytes(call.type), on_host}, runs);
+    }
+  };
+  const bool is_root = rank == call.root;
+  fill(SendHolds(call.kind, is_root), call.send_layout, call.sendbuf, call.send_queue == nullptr, &shape->inputs);
+  fill(RecvHolds(call.kind, is_root), call.recv_layout, call.recvbuf, call.recv_queue == nullptr, &shape->outputs);
+}
+
 }  // namespace
 
 size_t FoldBytes(const CallArguments& call, int nranks) {
@@ -90,7 +110,7 @@ FoldCall DescribeFold(const CallArguments& call, int rank, int nranks, FoldShape
   fold.type = call.type;
   fold.op = call.op;
   if (HasVariableParts(call.kind)) {
-    FillShape(call, rank, nranks, shape);
+    IsFoldExchange(call.kind) ? FillExchange(call, rank, nranks, shape) : FillShape(call, rank, nranks, shape);
     fold.shape = shape;
     return fold;
   }

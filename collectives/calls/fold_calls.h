@@ -13,7 +13,7 @@
 namespace annulus {
 
 // Bytes of all parts together, the same on all ranks. The call, which is complete and valid, is of a kind that
-// HasFoldProgram.
+// HasFoldProgram, and no exchange.
 size_t FoldBytes(const CallArguments& call, int nranks);
 
 // The mean of that for what the calls of a group become: its allreduces of one type and operation are one.

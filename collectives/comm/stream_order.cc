@@ -51,9 +51,12 @@ size_t StreamOrder::LeastFoldBytes() const {
   return std::min(kLeastFoldBytes, fold_rules_.memory_bytes / kLeastOfMemory);
 }
 
-// A group of small calls, each with hops of its own, would take longer than through host memory.
+// A group of small calls, each with hops of its own, would take longer than through host memory. How large an exchange
+// is, or a group with one, no rank knows: so every exchange by itself may be a fold, and no such group.
 bool StreamOrder::MayBeFolds(std::span<const CallArguments> calls) const {
   const auto may_be = [](const CallArguments& call) { return HasFoldProgram(call.kind) && call.created_op == 0; };
+  const auto is_exchange = [](const CallArguments& call) { return IsFoldExchange(call.kind); };
+  if (std::ranges::any_of(calls, is_exchange)) return agreement_ != nullptr && calls.size() == 1;
   return agreement_ != nullptr && std::ranges::all_of(calls, may_be) &&
          MeanFoldBytes(calls, nranks_) >= LeastFoldBytes();
 }
@@ -61,7 +64,7 @@ bool StreamOrder::MayBeFolds(std::span<const CallArguments> calls) const {
 // The allreduces of a group are no calls of their own, and ask nothing.
 size_t StreamOrder::FindCandidate(std::span<const CallArguments> calls) const {
   const auto may_agree_in = [&](const CallArguments& call) {
-    return (calls.size() == 1 || call.kind != CollectiveKind::kAllreduce) &&
+    return !IsFoldExchange(call.kind) && (calls.size() == 1 || call.kind != CollectiveKind::kAllreduce) &&
            FoldBytes(call, nranks_) >= LeastFoldBytes() && fold_rules_.may_be(call);
   };
   return static_cast<size_t>(std::ranges::find_if(calls, may_agree_in) - calls.begin());
@@ -232,7 +235,7 @@ void StreamOrder::Call::NameFolds(std::span<Request* const> of) {
     if (fold == nullptr) continue;
     fold->agreement = order_->agreement_.get();
     fold->number = ++order_->candidates_;
-    order_->pieces_ += fold->pieces;
+    order_->pieces_ += fold->counted_pieces();
     of[i]->fold = fold;
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/algorithms/shared_fold/fold_exchange.h"
 #include "collectives/algorithms/shared_fold/fold_maker.h"
 #include "collectives/algorithms/shared_fold/fold_shares.h"
 #include "collectives/algorithms/shared_fold/fold_tensors.h"
@@ -144,6 +145,9 @@ void WithMaker(const FoldLayout& layout, const FoldCall& call, Use use) {
   if (call.kind == CollectiveKind::kAllreduceGroup) {
     FoldTensors maker(layout, call);
     use(&maker);
+  } else if (IsFoldExchange(call.kind)) {
+    FoldExchange maker(layout, call);
+    use(&maker);
   } else if (call.shape != nullptr) {
     FoldShares maker(layout, call);
     use(&maker);
@@ -151,6 +155,20 @@ void WithMaker(const FoldLayout& layout, const FoldCall& call, Use use) {
     EqualParts maker(layout, call);
     use(&maker);
   }
+}
+
+// Elements of all that goes to each rank, or comes from it.
+void AddUp(const std::vector<FoldRun>& runs, int nranks, std::vector<uint64_t>* elements) {
+  elements->assign(static_cast<size_t>(nranks), 0);
+  for (const FoldRun& run : runs) (*elements)[static_cast<size_t>(run.part)] += run.count;
+}
+
+void SetExchanged(const FoldLayout& layout, const FoldCall& call, StreamFold* fold) {
+  fold->sends.clear();
+  fold->takes.clear();
+  if (!IsFoldExchange(call.kind)) return;
+  AddUp(call.shape->inputs, layout.nranks(), &fold->sends);
+  AddUp(call.shape->outputs, layout.nranks(), &fold->takes);
 }
 
 // Bytes of the lists of all calls.
@@ -195,6 +213,7 @@ void MakeFoldProgram(const FoldLayout& layout, std::span<const FoldCall> calls, 
     WithMaker(layout, calls[i], [&](FoldMaker* maker) {
       target.fold = folds[i];
       maker->Make(target);
+      SetExchanged(layout, calls[i], folds[i]);
       target.first_piece += maker->pieces();
       target.pieces_before += maker->pieces();
       target.lists += maker->ListsBytes();

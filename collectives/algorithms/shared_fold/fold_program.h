@@ -5,10 +5,11 @@
 // folds.
 //
 // A call is cut into pieces that the memory holds, each with four steps. Where a buffer has a part for every rank, a
-// piece has some elements of each; where parts differ in size, its share of each (fold_shares.h); of tensors that are
-// added together, as many as it holds (fold_tensors.h). A piece lies in one half of the memory and the next one in the
-// other: what a rank still reads of the last one is not overwritten by the next. When it says that it has the input of
-// a piece there, it has the results of the piece before.
+// piece has some elements of each; where parts differ in size, its share of each (fold_shares.h), or, where a rank
+// knows its own parts only, some elements of each (fold_exchange.h); of tensors that are added together, as many as it
+// holds (fold_tensors.h). A piece lies in one half of the memory and the next one in the other: what a rank still reads
+// of the last one is not overwritten by the next. When it says that it has the input of a piece there, it has the
+// results of the piece before.
 //
 // The calls of a group are one program, with the pieces of each behind those of the one before.
 //
@@ -18,6 +19,7 @@
 // Threads: plain functions and values.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -73,7 +75,7 @@ struct StreamFold {
   FoldAgreement* agreement = nullptr;
   uint64_t number = 0;  // Among those that may be (fold_agreement.h).
   StreamCall* call = nullptr;
-  uint32_t pieces = 0;       // 0: it is none.
+  uint32_t pieces = 0;       // 0: it is none. Of an exchange, the last one copies nothing.
   uint32_t first_piece = 0;  // Pieces of the program that belong to calls before this one.
   bool folds = false;        // Whether this rank does.
   // Whether each piece has steps for a buffer in host memory, and what is copied then: by piece.
@@ -81,12 +83,22 @@ struct StreamFold {
   bool has_host_output = false;
   std::vector<FoldHostCopy> host_inputs;
   std::vector<FoldHostCopy> host_outputs;
+  // Of an exchange: elements that this rank sends to each and takes from each. Else empty.
+  std::vector<uint64_t> sends;
+  std::vector<uint64_t> takes;
+
+  bool is_exchange() const { return !sends.empty(); }
+  // What all ranks take it for when they look for the half of the memory in which the next call begins: where the
+  // pieces of an exchange are even in number, none is read any more at its end.
+  uint64_t counted_pieces() const { return is_exchange() ? std::min<uint64_t>(pieces, 1) : pieces; }
 };
 
-// Whether a call of that kind may have a program: all ranks know the sizes of all parts alike.
+// Whether a call of that kind may have a program.
 constexpr bool HasFoldProgram(CollectiveKind kind) {
-  return kind != CollectiveKind::kNone && kind != CollectiveKind::kBarrier && kind <= CollectiveKind::kReduceScatterv;
+  return kind != CollectiveKind::kNone && kind != CollectiveKind::kBarrier && kind <= CollectiveKind::kAlltoallv;
 }
+// Whether a rank knows only the sizes of what itself sends and takes. Of other kinds all ranks know all sizes.
+constexpr bool IsFoldExchange(CollectiveKind kind) { return IsDirect(kind) && HasVariableParts(kind); }
 
 // One allreduce of a group.
 struct FoldTensor {
@@ -109,7 +121,9 @@ struct FoldRun {
 // What a call has that is not a buffer, or a part for every rank, of one size: parts that differ in size, and where
 // this rank has them, or tensors.
 struct FoldShape {
-  std::vector<size_t> parts;  // Elements of each. What is reduced of part r, the rank that folds chunk r folds.
+  // Elements of each. What is reduced of part r, the rank that folds chunk r folds. Of an exchange there are none: an
+  // input's part is the rank that it goes to, an output's the one that it comes from.
+  std::vector<size_t> parts;
   std::vector<FoldRun> inputs;
   std::vector<FoldRun> outputs;
   std::vector<FoldTensor> tensors;  // In place of parts; none is empty.
@@ -154,7 +168,7 @@ struct FoldCall {
 // Bytes of staging memory that the program of these calls needs.
 size_t FoldStagingBytes(const FoldLayout& layout, std::span<const FoldCall> calls);
 // Fills an empty program of calls of which each has elements, and those fields of *folds[i] that follow from calls[i].
-// `pieces_before`: pieces of earlier programs.
+// `pieces_before`: pieces of earlier programs. An exchange is alone.
 void MakeFoldProgram(const FoldLayout& layout, std::span<const FoldCall> calls, uint64_t pieces_before,
                      std::byte* staging, StreamProgram* program, std::span<StreamFold* const> folds);
 

@@ -15,6 +15,7 @@ SharedFold::SharedFold(int rank, const AlgorithmJob& job, const Links* links)
     : rank_(rank), nranks_(job.nranks()), hop_(rank, nranks_, links, /*counts=*/false) {
   const auto n = static_cast<size_t>(nranks_);
   ranks_.offers.resize(n);
+  ranks_.programs.resize(n);
   ranks_.inputs.resize(n);
   ranks_.outputs.resize(n);
   ranks_.words.resize(n);
@@ -25,8 +26,8 @@ SharedFold::SharedFold(int rank, const AlgorithmJob& job, const Links* links)
 }
 
 size_t SharedFold::MemoryBytes(int nranks) {
-  constexpr size_t kPerRank = sizeof(Endpoint*) + sizeof(Offer) + sizeof(FoldAgreement::Word) + sizeof(Finding) +
-                              sizeof(int) + 2 * sizeof(std::byte*) + sizeof(Fold);
+  constexpr size_t kPerRank = sizeof(Endpoint*) + sizeof(Offer) + sizeof(ProgramOffer) + sizeof(FoldAgreement::Word) +
+                              sizeof(Finding) + sizeof(int) + 2 * sizeof(std::byte*) + sizeof(Fold);
   return sizeof(SharedFold) + static_cast<size_t>(nranks) * kPerRank;
 }
 
@@ -36,6 +37,7 @@ void SharedFold::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   saying_ = *work;
   program_ = {work->fold != nullptr && work->fold->pieces > 0 ? work->fold : nullptr, 0};
+  if (program_.fold != nullptr && !program_.fold->is_exchange()) program_.pieces = program_.fold->pieces;
   // What the tags of such calls tell of is one part, and what the ranks say concerns all.
   if (HasVariableParts(params_.kind)) saying_.call.count = 0;
   own_.queue = work->input.queue;
@@ -46,6 +48,7 @@ void SharedFold::Start(const ScheduleParams& params, const Work* work) {
     return Decline();
   }
   if (program_.fold != nullptr) {
+    own_.program = MakeProgramOffer();
     stage_ = Stage::kPieceInput;
     return;
   }
@@ -55,7 +58,6 @@ void SharedFold::Start(const ScheduleParams& params, const Work* work) {
 SharedFold::Offer SharedFold::MakeOffer() {
   Offer offer;
   if (work_->fold != nullptr) offer.in_stream = work_->fold->agreement->Say(work_->fold->number);
-  if (program_.fold != nullptr && HasVariableParts(params_.kind)) offer.own_count = PartOf(rank_);
   if (own_.shared == nullptr || work_->custom.scales || work_->custom.user != nullptr) return offer;
   own_.device = own_.shared->Export(work_->input.data, InputBytes(), &offer.input);
   const int other = own_.shared->Export(work_->output.data, OutputBytes(), &offer.output);
@@ -103,9 +105,7 @@ Status SharedFold::EndHop() {
       StartFinds();
       return Status();
     case Stage::kPieceStarts:
-      hop_.PopAll();
-      program_.fold->call->OpenGate(program_.steps().ready());
-      stage_ = Stage::kPieceFolds;
+      EndPieceStarts();
       return Status();
     case Stage::kPieceEnds:
       hop_.PopAll();
@@ -121,18 +121,13 @@ Status SharedFold::EndHop() {
 }
 
 Status SharedFold::EndOffers() {
+  if (program_.fold != nullptr) return EndProgramOffers();
   ranks_.offers[static_cast<size_t>(rank_)] = own_.offer;
   for (size_t k = 0; k < endpoints_.size(); ++k) {
     const size_t peer = (static_cast<size_t>(rank_) + 1 + k) % ranks_.offers.size();
     std::memcpy(&ranks_.offers[peer], hop_.data(k), sizeof(Offer));
   }
   hop_.PopAll();
-  if (program_.fold != nullptr) {
-    ANNULUS_RETURN_IF_ERROR(CheckProgram());
-    program_.fold->call->OpenGate(program_.steps().ready());
-    stage_ = Stage::kPieceFolds;
-    return Status();
-  }
   if (work_->fold != nullptr) {
     std::transform(ranks_.offers.begin(), ranks_.offers.end(), ranks_.words.begin(), std::mem_fn(&Offer::in_stream));
     work_->fold->agreement->Hear(work_->fold->number, ranks_.words);

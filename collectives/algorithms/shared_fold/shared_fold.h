@@ -17,10 +17,16 @@
 // (fold_program.h). For each piece there are two hops: the first or a further one tells that a rank's input is in the
 // shared memory, the other that its folds are done. Between them words of the stream are looked at and gates opened.
 //
+// Of an exchange (fold_exchange.h) there is only the first of the two, in which each rank tells besides whether it has
+// data in a later piece. The piece in which nobody has any more is the last one; where it lies in the half in which the
+// next call begins, a hop follows in which each rank tells that it has all results.
+//
 // Threads: as Runner.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "base/told_reasons.h"
@@ -52,6 +58,8 @@ class SharedFold final : public Runner {
   static size_t MemoryBytes(int nranks);
 
  private:
+  static constexpr uint8_t kHasMore = 2;
+
   enum class Stage {
     kOffers,
     kFinds,
@@ -73,8 +81,16 @@ class SharedFold final : public Runner {
     SharedPlace output;
     uint64_t is_shared = 0;
     FoldAgreement::Word in_stream;
-    uint64_t own_count = 0;  // Elements of its own part, of a program whose parts differ in size.
   };
+
+  // The same of a program.
+  struct ProgramOffer {
+    FoldAgreement::Word in_stream;
+    uint64_t own_count = 0;                         // Elements of its own part, where all know all of different sizes.
+    std::array<uint64_t, kMaxOneHopRanks> sends{};  // Of an exchange: elements for each rank.
+    uint64_t has_more = 0;                          // And whether it has data in a later piece.
+  };
+  static_assert(sizeof(ProgramOffer) <= sizeof(Offer));
 
   // What a rank says in the second hop.
   struct Finding {
@@ -99,13 +115,15 @@ class SharedFold final : public Runner {
     DomainQueue* queue = nullptr;
     int device = -1;  // Device of the buffers.
     Offer offer;
+    ProgramOffer program;
     Finding finding;
-    uint8_t word = 0;  // What it says in later hops: 1 is yes.
+    uint8_t word = 0;  // What it says in later hops: 1 is yes, kHasMore yes and that it has data in a later piece.
   };
 
   // All ranks, by number: what they have offered, and where it is here.
   struct Ranks {
     std::vector<Offer> offers;
+    std::vector<ProgramOffer> programs;
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
     std::vector<FoldAgreement::Word> words;
@@ -117,12 +135,16 @@ class SharedFold final : public Runner {
   struct Program {
     const StreamFold* fold = nullptr;  // Null: the call is none.
     uint32_t piece = 0;
+    uint32_t pieces = UINT32_MAX;    // Of all ranks together; unknown at first where it is an exchange.
     bool is_copied = false;          // The input of the piece, from host memory.
     Nanoseconds asleep_since = 0;    // When the rank first slept for the stream in this stage; 0: it has not.
     Deadline look_at = kNoDeadline;  // When to look at the stream's words again.
     size_t inputs = 0;               // Copies from and to host memory that are done.
     size_t outputs = 0;
-    PieceSteps steps() const { return PieceSteps(fold->first_piece + piece); }
+    // Of an exchange, the last ones of this rank stay when others have more pieces.
+    PieceSteps steps() const { return PieceSteps(fold->first_piece + std::min(piece, fold->pieces - 1)); }
+    // Whether this rank may have data in that piece.
+    bool HasData(uint32_t of) const { return of + 1 < fold->pieces; }
   };
 
   struct Folds {
@@ -138,6 +160,7 @@ class SharedFold final : public Runner {
   Status Hop(bool* moved, bool* is_over);
   Status EndHop();
   Offer MakeOffer();
+  ProgramOffer MakeProgramOffer() const;
   // The ends of the hops.
   Status EndOffers();
   void EndFinds();
@@ -165,8 +188,12 @@ class SharedFold final : public Runner {
   void CopyPiece(const std::vector<FoldHostCopy>& copies, size_t* next) const;
   void NextPiece();
   // The end of the first hop of a call in a stream.
+  Status EndProgramOffers();
   Status CheckProgram() const;
   Status CheckPart(int rank) const;
+  // The end of a hop of an exchange. `more`: some rank has data in a later piece.
+  void EndExchange(bool more);
+  void EndPieceStarts();
   // Elements that this rank takes that one's part for, where parts differ in size.
   uint64_t PartOf(int rank) const;
   void MakeFold(int chunk);

@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "collectives/core/collective.h"
 #include "tests/collectives/api/stream_user.h"
 
 namespace annulus::stream_programs {
@@ -22,9 +23,10 @@ inline constexpr int kStreams = 3;
 inline constexpr int kPairs = 2;  // Pairs of buffers, in each stream.
 inline constexpr int kSteps = 25;
 inline constexpr annulus_kind_t kKinds[] = {
-    ANNULUS_CALL_ALLREDUCE, ANNULUS_CALL_REDUCE_SCATTER, ANNULUS_CALL_ALLGATHER,      ANNULUS_CALL_BROADCAST,
-    ANNULUS_CALL_REDUCE,    ANNULUS_CALL_GATHER,         ANNULUS_CALL_SCATTER,        ANNULUS_CALL_ALLTOALL,
-    ANNULUS_CALL_BARRIER,   ANNULUS_CALL_ALLGATHERV,     ANNULUS_CALL_REDUCE_SCATTERV};
+    ANNULUS_CALL_ALLREDUCE, ANNULUS_CALL_REDUCE_SCATTER, ANNULUS_CALL_ALLGATHER,       ANNULUS_CALL_BROADCAST,
+    ANNULUS_CALL_REDUCE,    ANNULUS_CALL_GATHER,         ANNULUS_CALL_SCATTER,         ANNULUS_CALL_ALLTOALL,
+    ANNULUS_CALL_BARRIER,   ANNULUS_CALL_ALLGATHERV,     ANNULUS_CALL_REDUCE_SCATTERV, ANNULUS_CALL_GATHERV,
+    ANNULUS_CALL_SCATTERV,  ANNULUS_CALL_ALLTOALLV};
 
 inline size_t Below(size_t bound, Random* random) { return (*random)() % bound; }
 
@@ -82,6 +84,8 @@ struct Program {
     }
   }
   size_t bytes() const { return count * static_cast<size_t>(nranks); }
+  // Elements that a rank sends another in an alltoallv, both ways.
+  size_t Between(int a, int b) const { return parts[static_cast<size_t>((a + b) % nranks)]; }
 };
 
 // The memory of all ranks, one step after the other.
@@ -156,11 +160,41 @@ class Model {
     }
   }
 
+  // A gatherv or a scatterv.
+  void CallOfRoot(bool gathers, int root, size_t in, size_t out) {
+    ptrdiff_t begin = 0;
+    for (int rank = 0; rank < program_.nranks; ++rank) {
+      const auto bytes = static_cast<ptrdiff_t>(program_.parts[static_cast<size_t>(rank)]);
+      if (gathers) {
+        std::copy_n(At(rank, in).begin(), bytes, At(root, out).begin() + begin);
+      } else {
+        std::copy_n(At(root, in).begin() + begin, bytes, At(rank, out).begin());
+      }
+      begin += bytes;
+    }
+  }
+
+  void Exchange(size_t in, size_t out) {
+    const int n = program_.nranks;
+    for (int rank = 0; rank < n; ++rank) {
+      auto to = At(rank, out).begin();
+      for (int from = 0; from < n; ++from) {
+        size_t begin = 0;
+        for (int before = 0; before < rank; ++before) begin += program_.Between(from, before);
+        const auto bytes = static_cast<ptrdiff_t>(program_.Between(from, rank));
+        to = std::copy_n(At(from, in).begin() + static_cast<ptrdiff_t>(begin), bytes, to);
+      }
+    }
+  }
+
   // With `count` elements in each part, as the call has it.
   void Call(annulus_kind_t kind, int root, size_t in, size_t out) {
     const int n = program_.nranks;
     if (kind == ANNULUS_CALL_ALLGATHERV || kind == ANNULUS_CALL_REDUCE_SCATTERV)
       return CallOfParts(kind == ANNULUS_CALL_ALLGATHERV, in, out);
+    if (kind == ANNULUS_CALL_GATHERV || kind == ANNULUS_CALL_SCATTERV)
+      return CallOfRoot(kind == ANNULUS_CALL_GATHERV, root, in, out);
+    if (kind == ANNULUS_CALL_ALLTOALLV) return Exchange(in, out);
     const bool sums =
         kind == ANNULUS_CALL_ALLREDUCE || kind == ANNULUS_CALL_REDUCE || kind == ANNULUS_CALL_REDUCE_SCATTER;
     const Memory sum = Sum(in);
@@ -192,6 +226,7 @@ class ProgramRun {
   ProgramRun(annulus_comm_t* comm, const Program& program, int rank, Random* own)
       : comm_(comm), program_(program), rank_(rank), own_(own) {
     for (cuda::Stream& stream : streams_) stream = user_.NewStream(Below(2, own) == 0 ? cuda::kStreamNonBlocking : 0);
+    for (int other = 0; other < program.nranks; ++other) between_.push_back(program.Between(rank, other));
     for (size_t i = 0; i < memory_.size(); ++i) {
       const size_t bytes = program.bytes();
       memory_[i] = Below(4, own) == 0 ? user_.AllocatePinned(bytes) : user_.Allocate(bytes);
@@ -278,9 +313,13 @@ class ProgramRun {
 
   void Add(Calls* calls, cuda::Stream stream, annulus_kind_t kind, const std::byte* in, std::byte* out, int root = 0) {
     annulus_call_t& call = AddInStream(calls, stream, kind, in, out, program_.count, root);
-    if (kind != ANNULUS_CALL_ALLGATHERV && kind != ANNULUS_CALL_REDUCE_SCATTERV) return;
-    call.count = program_.parts[static_cast<size_t>(rank_)];
-    (kind == ANNULUS_CALL_ALLGATHERV ? call.recvcounts : call.sendcounts) = program_.parts.data();
+    const auto collective = static_cast<CollectiveKind>(kind);
+    if (!HasVariableParts(collective)) return;
+    const bool is_alltoallv = kind == ANNULUS_CALL_ALLTOALLV;
+    call.count = is_alltoallv ? 0 : program_.parts[static_cast<size_t>(rank_)];
+    const size_t* const counts = is_alltoallv ? between_.data() : program_.parts.data();
+    if (SendHolds(collective, rank_ == root) == Holding::kParts) call.sendcounts = counts;
+    if (RecvHolds(collective, rank_ == root) == Holding::kParts) call.recvcounts = counts;
   }
 
   annulus_comm_t* const comm_;
@@ -291,6 +330,7 @@ class ProgramRun {
   std::array<cuda::Stream, kStreams> streams_{};
   std::array<std::byte*, 2 * kStreams * kPairs> memory_{};
   std::vector<std::unique_ptr<annulus_request_t, annulus_status_t (*)(annulus_request_t*)>> requests_;
+  std::vector<size_t> between_;  // Elements that this rank sends each in an alltoallv, and gets from it.
   int submitted_ = 0;
   bool in_one_ = false;
   bool is_captured_ = false;

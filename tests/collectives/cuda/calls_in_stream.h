@@ -17,7 +17,9 @@ namespace annulus {
 
 struct CallInStream {
   annulus_kind_t kind = ANNULUS_CALL_ALLREDUCE;
-  std::vector<size_t> counts = {};  // Elements of each rank's part; of kinds with parts of one size, only the first.
+  // Elements of each rank's part; of kinds with parts of one size, only the first. Of an alltoallv those that rank 0
+  // sends each, then those of rank 1, and so on.
+  std::vector<size_t> counts = {};
   annulus_type_t type = ANNULUS_FLOAT32;
   annulus_op_t op = ANNULUS_SUM;
   Where where = Where::kDevice;
@@ -79,9 +81,16 @@ class CallsInStream {
   }
 
  private:
+  // The parts of a buffer that has one for each rank, in elements.
+  struct Side {
+    std::vector<size_t> counts;
+    std::vector<size_t> offsets;
+    size_t end = 0;
+  };
   struct One {
     CallInStream call;
-    std::vector<size_t> offsets;  // Of the parts, in elements.
+    Side send;
+    Side recv;
     size_t in_bytes = 0;
     size_t out_bytes = 0;
     size_t own_at = 0;  // Where this rank's part lies in the buffer that has all, in bytes.
@@ -97,22 +106,34 @@ class CallsInStream {
     const CallInStream& call = one->call;
     const size_t element = annulus_type_bytes(call.type);
     const auto kind = static_cast<CollectiveKind>(call.kind);
-    size_t end = 0;
-    one->offsets.resize(static_cast<size_t>(nranks_));
-    for (int i = 0; i < nranks_; ++i) {
-      const auto part = static_cast<size_t>(call.has_gaps ? (i + rank_) % nranks_ : i);
-      if (call.has_gaps) end += 3;
-      one->offsets[part] = end;
-      end += call.counts[call.varies() ? part : 0];
-    }
+    one->send = SideOf(call, true);
+    one->recv = SideOf(call, false);
     const auto own = static_cast<size_t>(rank_);
-    one->own_at = one->offsets[own] * element;
-    const auto bytes = [&](Holding holding) {
+    one->own_at = one->send.offsets[own] * element;
+    const auto bytes = [&](Holding holding, const Side& side) {
       if (holding == Holding::kNothing) return size_t{0};
-      return (holding == Holding::kParts ? end : call.counts[call.varies() ? own : 0]) * element;
+      return (holding == Holding::kParts ? side.end : call.counts[call.varies() ? own : 0]) * element;
     };
-    one->in_bytes = bytes(SendHolds(kind, rank_ == call.root));
-    one->out_bytes = bytes(RecvHolds(kind, rank_ == call.root));
+    one->in_bytes = bytes(SendHolds(kind, rank_ == call.root), one->send);
+    one->out_bytes = bytes(RecvHolds(kind, rank_ == call.root), one->recv);
+  }
+
+  Side SideOf(const CallInStream& call, bool sends) const {
+    const auto n = static_cast<size_t>(nranks_);
+    const auto own = static_cast<size_t>(rank_);
+    Side side{std::vector<size_t>(n), std::vector<size_t>(n), 0};
+    for (size_t i = 0; i < n; ++i) {
+      const size_t part = call.has_gaps ? (i + own) % n : i;
+      if (call.has_gaps) side.end += 3;
+      side.offsets[part] = side.end;
+      if (call.kind == ANNULUS_CALL_ALLTOALLV) {
+        side.counts[part] = call.counts[sends ? own * n + part : part * n + own];
+      } else {
+        side.counts[part] = call.counts[call.varies() ? part : 0];
+      }
+      side.end += side.counts[part];
+    }
+    return side;
   }
 
   annulus_call_t CallOn(const One& one, const std::byte* in, std::byte* out) const {
@@ -127,9 +148,15 @@ class CallsInStream {
     made.recvbuf = one.out_bytes > 0 ? out : nullptr;
     made.count = call.counts[call.varies() ? static_cast<size_t>(rank_) : 0];
     if (!call.varies()) return made;
-    const bool gathers = IsAllgather(static_cast<CollectiveKind>(call.kind));
-    (gathers ? made.recvcounts : made.sendcounts) = call.counts.data();
-    (gathers ? made.recvoffsets : made.sendoffsets) = call.has_gaps ? one.offsets.data() : nullptr;
+    const auto kind = static_cast<CollectiveKind>(call.kind);
+    if (SendHolds(kind, rank_ == call.root) == Holding::kParts) {
+      made.sendcounts = one.send.counts.data();
+      made.sendoffsets = call.has_gaps ? one.send.offsets.data() : nullptr;
+    }
+    if (RecvHolds(kind, rank_ == call.root) == Holding::kParts) {
+      made.recvcounts = one.recv.counts.data();
+      made.recvoffsets = call.has_gaps ? one.recv.offsets.data() : nullptr;
+    }
     return made;
   }
 
