@@ -14,10 +14,21 @@ FoldExchange::FoldExchange(const FoldLayout& layout, const FoldCall& call)
   // Of a gatherv each rank sends one part.
   const size_t regions = call.kind == CollectiveKind::kGatherv ? 1 : static_cast<size_t>(layout.nranks());
   region_bytes_ = layout.piece_bytes / regions / StreamCalls::kAlignment * StreamCalls::kAlignment;
+  FindOwn();
   size_t most = 1;
-  for (const FoldRun& run : shape_.inputs) most = std::max(most, run.count);
-  for (const FoldRun& run : shape_.outputs) most = std::max(most, run.count);
+  for (const auto* const runs : {&shape_.inputs, &shape_.outputs}) {
+    for (const FoldRun& run : *runs) most = std::max(most, IsOwn(run) ? 0 : run.count);
+  }
   data_pieces_ = static_cast<uint32_t>((most + RegionElements() - 1) / RegionElements());
+}
+
+void FoldExchange::FindOwn() {
+  const auto is_own = [this](const FoldRun& run) { return run.part == layout_.rank && !run.on_host; };
+  const auto input = std::ranges::find_if(shape_.inputs, is_own);
+  const auto output = std::ranges::find_if(shape_.outputs, is_own);
+  if (input == shape_.inputs.end() || output == shape_.outputs.end()) return;
+  own_input_ = &*input;
+  own_output_ = &*output;
 }
 
 size_t FoldExchange::CopiesBytes() const { return std::max(StagedBytes(shape_.inputs), StagedBytes(shape_.outputs)); }
@@ -46,7 +57,7 @@ void FoldExchange::AddInputs() {
   size_t staged = 0;
   for (const FoldRun& run : shape_.inputs) {
     const Range range = InPiece(run);
-    if (range.empty()) continue;
+    if (range.empty() || IsOwn(run)) continue;
     const size_t bytes = (range.end - range.begin) * element_bytes_;
     AddInput(OffsetOf(run.part), run.buffer + range.begin * element_bytes_, run.on_host, staged, bytes);
     if (run.on_host) staged += FoldAligned(bytes);
@@ -54,10 +65,13 @@ void FoldExchange::AddInputs() {
 }
 
 void FoldExchange::AddResults() {
+  // In place there is nothing to copy.
+  if (first_ == 0 && own_output_ != nullptr && own_output_->buffer != own_input_->buffer)
+    AddCopy(own_output_->buffer, own_input_->buffer, own_output_->count * element_bytes_);
   size_t staged = 0;
   for (const FoldRun& run : shape_.outputs) {
     const Range range = InPiece(run);
-    if (range.empty()) continue;
+    if (range.empty() || IsOwn(run)) continue;
     const size_t bytes = (range.end - range.begin) * element_bytes_;
     AddOutput(run.part, OffsetOf(layout_.rank), run.buffer + range.begin * element_bytes_, run.on_host, staged, bytes);
     if (run.on_host) staged += FoldAligned(bytes);

@@ -1,7 +1,8 @@
 // FoldExchange: the program of a call of which each rank knows only the sizes of the parts that itself sends and
 // receives. The memory has a place of fixed size for a piece of each part, so that who takes a part knows where it
 // lies. A rank's program has as many pieces as its own largest part, and one more that copies nothing: once it has come
-// to that, it has all results. How many pieces there are in all, the ranks find out as they go (shared_fold_stream.cc).
+// to that, it has all results. What a rank has for itself is one copy, where both buffers are on a device. How many
+// pieces there are in all, the ranks find out as they go (shared_fold_stream.cc).
 //
 // Threads: as FoldMaker.
 #pragma once
@@ -36,6 +37,10 @@ class FoldExchange final : public FoldMaker {
   size_t MostFolds() const override { return 0; }
 
   size_t RegionElements() const { return region_bytes_ / element_bytes_; }
+  // Sets own_input_ and own_output_.
+  void FindOwn();
+  // Whether the run is of what this rank has for itself and copies at once.
+  bool IsOwn(const FoldRun& run) const { return &run == own_input_ || &run == own_output_; }
   // Elements that the piece has of a run.
   Range InPiece(const FoldRun& run) const;
   // Where what `from` sends to `to` lies in the memory of `from`.
@@ -44,6 +49,8 @@ class FoldExchange final : public FoldMaker {
   size_t StagedBytes(const std::vector<FoldRun>& runs) const;
 
   const FoldShape& shape_;
+  const FoldRun* own_input_ = nullptr;  // Null: that goes through the memory, or is empty.
+  const FoldRun* own_output_ = nullptr;
   size_t region_bytes_ = 0;   // For a piece of a part.
   uint32_t data_pieces_ = 1;  // At least one: others may have some where this rank has nothing.
   size_t first_ = 0;          // Element of each part with which the piece begins.

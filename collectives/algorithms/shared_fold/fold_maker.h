@@ -60,6 +60,9 @@ class FoldMaker {
   // Copies `bytes` from the memory of `rank` to a buffer of the user's.
   void AddOutput(int rank, size_t offset, std::byte* user, bool on_host, size_t staged, size_t bytes);
 
+  // Copies between two buffers of the user's, neither of which is in host memory that the device does not reach.
+  void AddCopy(std::byte* to, const std::byte* from, size_t bytes) { target_.program->Copy(to, from, bytes); }
+
   const FoldLayout& layout_;
   const FoldCall& call_;
   const size_t element_bytes_;
