@@ -92,8 +92,10 @@ Status CheckCounts(const Options& options) {
   if (options.explain) return Status::Invalid("--counts: does not go with --explain, which knows of no counts");
   for (const Kind kind : options.kinds) {
     if (IsSplit(kind)) continue;
-    return Status::Invalid(std::string("--counts: ") + KindName(kind) +
-                           " has no such form; reduce_scatter, allgather, gather, scatter and alltoall have");
+    return Status::Invalid(
+        std::string("--counts: ") + KindName(kind) +
+        " has no such form; name others with --collective: reduce_scatter, allgather, gather, scatter or "
+        "alltoall");
   }
   return Status();
 }
@@ -177,7 +179,7 @@ void Declare(CLI::App& app, Words& words, Options& options) {
                  "1 = buffers in registered memory, which peers read in place")
       ->check(From(0, 1));
   app.add_flag("--counts", options.has_counts,
-               "the form with an array of counts: allgatherv in place of allgather; all parts have one size");
+               "use the functions with arrays of counts, such as allgatherv for allgather; the counts are all equal");
   app.add_option("--device", options.device, "buffers on this GPU, as CUDA counts them; -1 = in host memory")
       ->check(From(-1, kMostGpus - 1));
   app.add_option("--limit", words.limit, "1 = measure the links' limit too")->check(From(0, 1));

@@ -117,14 +117,21 @@ Status CheckOverlap(const std::string& buffer, const Layout& layout, int nranks)
   std::sort(parts.begin(), parts.end(), [](const Part& left, const Part& right) { return left.begin < right.begin; });
   for (size_t i = 1; i < parts.size(); ++i) {
     if (parts[i].begin < parts[i - 1].begin + parts[i - 1].elements)
-      return Status::Invalid("two parts of " + buffer + "buf overlap at element " + std::to_string(parts[i].begin));
+      return Status::Invalid("two parts of " + buffer + "buf overlap at element " + std::to_string(parts[i].begin) +
+                             "; see " + buffer + "offsets");
   }
   return Status();
 }
 
-// The layout of `buffer`, whose part for this rank must have `own_count` elements (kAnyCount: any number).
+// What another argument says of a rank's own part.
 constexpr size_t kAnyCount = std::numeric_limits<size_t>::max();
-Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_count, size_t most, int rank,
+struct OwnPart {
+  size_t count = kAnyCount;  // kAnyCount: it says nothing.
+  std::string name;
+};
+
+// The layout of `buffer`.
+Status CheckLayout(const std::string& buffer, const Layout& layout, const OwnPart& own, size_t most, int rank,
                    int nranks) {
   const std::string counts = buffer + "counts";
   if (layout.counts == nullptr) return Status::Invalid(counts + " is null");
@@ -142,25 +149,29 @@ Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_c
     is_in_order = is_in_order && part.begin >= end;
     end = next;
   }
-  if (own_count != kAnyCount && layout.counts[rank] != own_count) {
+  if (own.count != kAnyCount && layout.counts[rank] != own.count) {
     return Status::Invalid(counts + "[" + std::to_string(rank) + "] is " + std::to_string(layout.counts[rank]) +
-                           "; this rank's own part has " + std::to_string(own_count) + " elements");
+                           ", but " + own.name + ", for the same part, is " + std::to_string(own.count));
   }
   return is_in_order ? Status() : CheckOverlap(buffer, layout, nranks);
 }
 
 Status CheckLayouts(const CallArguments& a, size_t most, int rank, int nranks) {
   if (!HasVariableParts(a.kind)) return Status();
-  const auto check_send = [&](size_t own) { return CheckLayout("send", a.send_layout, own, most, rank, nranks); };
-  const auto check_recv = [&](size_t own) { return CheckLayout("recv", a.recv_layout, own, most, rank, nranks); };
+  const auto check_send = [&](const OwnPart& own) {
+    return CheckLayout("send", a.send_layout, own, most, rank, nranks);
+  };
+  const auto check_recv = [&](const OwnPart& own) {
+    return CheckLayout("recv", a.recv_layout, own, most, rank, nranks);
+  };
   const bool sends_parts = SendHolds(a.kind, rank == a.root) == Holding::kParts;
   const bool receives_parts = RecvHolds(a.kind, rank == a.root) == Holding::kParts;
   if (sends_parts && receives_parts) {
-    ANNULUS_RETURN_IF_ERROR(check_send(kAnyCount));
-    return check_recv(a.send_layout.counts[rank]);
+    ANNULUS_RETURN_IF_ERROR(check_send({}));
+    return check_recv({a.send_layout.counts[rank], "sendcounts[" + std::to_string(rank) + "]"});
   }
-  if (sends_parts) return check_send(a.count);
-  return receives_parts ? check_recv(a.count) : Status();
+  if (sends_parts) return check_send({a.count, "recvcount"});
+  return receives_parts ? check_recv({a.count, "sendcount"}) : Status();
 }
 
 }  // namespace

@@ -235,7 +235,7 @@ TEST_P(RepeatedPartsTest, WrongArraysAreRefusedAndTheCommunicatorStaysUsable) {
       if (many_sent != many_received) {
         PartsCall wrong = *own.parts();
         wrong.call.count = 6;
-        expect_refused(wrong, "own part has 6 elements");
+        expect_refused(wrong, "for the same part, is 6");
       }
       ASSERT_NO_FATAL_FAILURE(RunRounds(comm, job, rank));
     }

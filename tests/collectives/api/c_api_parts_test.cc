@@ -126,11 +126,12 @@ TEST(PartsArgumentsTest, WrongLayoutsAreRefusedAndNamed) {
     EXPECT_EQ(allgatherv(nullptr, nullptr, 4), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(LastMessage(comm), "recvcounts is null");
     EXPECT_EQ(allgatherv(counts, overlapping, 4), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(LastMessage(comm), "two parts of recvbuf overlap at element 3");
+    EXPECT_EQ(LastMessage(comm), "two parts of recvbuf overlap at element 3; see recvoffsets");
     EXPECT_EQ(allgatherv(huge, nullptr, 4), ANNULUS_INVALID_ARGUMENT);
     EXPECT_NE(LastMessage(comm).find("recvcounts[1] is "), std::string::npos) << LastMessage(comm);
     EXPECT_EQ(allgatherv(counts, nullptr, 5), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(LastMessage(comm), "recvcounts[" + std::to_string(rank) + "] is 4; this rank's own part has 5 elements");
+    EXPECT_EQ(LastMessage(comm),
+              "recvcounts[" + std::to_string(rank) + "] is 4, but sendcount, for the same part, is 5");
     EXPECT_EQ(annulus_alltoall(comm, in, in, 4, ANNULUS_FLOAT32), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(LastMessage(comm), "sendbuf and recvbuf of alltoall overlap; it has no in-place form");
     EXPECT_EQ(annulus_gather(comm, in, out, 4, ANNULUS_FLOAT32, 2), ANNULUS_INVALID_ARGUMENT);
