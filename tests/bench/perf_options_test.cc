@@ -105,7 +105,8 @@ TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
            {{"--explain", "--ranks", "4", "-r", "4"}, "-r: there is no rank 4, only 0 to 3"},
            {{"--explain", "--json", "a"}, "--json: does not go with --explain"},
            {{"--explain", "--ranks", "4", "--csv", "a"}, "--csv: does not go with --explain"},
-           {{"--counts"}, "--counts: allreduce has no such form; name others with --collective: reduce_scatter, allgather"},
+           {{"--counts"},
+            "--counts: allreduce has no such form; name others with --collective: reduce_scatter, allgather"},
            {{"--counts", "--collective", "gather", "--explain"}, "--counts: does not go with --explain"},
            {{"--nonsense"}, "--nonsense"}}) {
     const Parsed parsed = Parse(words);

@@ -140,7 +140,7 @@ void ExpectBuffersRefused(Comm comm, const Subject& subject, int rank, Good* goo
   const std::vector<size_t> others = {kElements + 1, kElements + 1};
   ExpectRefused(comm, subject, with([&](Operands* o) { o->counts = endless.data(); }), "counts[1] is ");
   if ((subject.has & kNoCount) == 0)
-    ExpectRefused(comm, subject, with([&](Operands* o) { o->counts = others.data(); }), "own part");
+    ExpectRefused(comm, subject, with([&](Operands* o) { o->counts = others.data(); }), "for the same part");
 }
 
 void ExpectNumbersRefused(Comm comm, const Subject& subject, int rank, Good* good) {

@@ -344,8 +344,8 @@ TEST_F(CallQueueTest, TheOneThatAwaitsWorkIsWokenByACallAndByTheEnd) {
   EXPECT_TRUE(worker.get());
 }
 
-// Whether the one that awaits work, which by then should sleep, leaves alone a call whose owner is to come, and takes it
-// with the next one.
+// Whether the one that awaits work, which by then should sleep, leaves alone a call whose owner is to come, and takes
+// it with the next one.
 bool IsLeftAsleep(CallQueue* queue) {
   std::atomic<int> driven{0};
   const auto worker = std::async(std::launch::async, [&] {
