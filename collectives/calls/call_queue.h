@@ -89,8 +89,8 @@ class CallQueue {
     // Queues a message that was taken on already, or takes on one that is posted. `is_left`: this thread may leave it
     // alone.
     void KeepMessage(Request* message, bool is_left);
-    // Counts a call that has ended well and is not queued; the second one is for messages.
-    void CountCall(const CallArguments& call) { queue_->Count(call, Code::kOk); }
+    // Counts a collective that has ended well and is not queued.
+    void CountEnded(size_t data_bytes) { queue_->config_.monitor->CountEnd(false, true, data_bytes); }
     void CountMessage(const CallArguments& message) { queue_->CountMessage(message); }
 
     // Returns the number of the next collective. Call it only in a short turn.
@@ -111,8 +111,12 @@ class CallQueue {
     // stands for no others.
     void RemoveFirst(Code code) {
       queue_->Count(queue_->calls_.front()->arguments, code);
-      queue_->calls_.pop_front();
-      ++queue_->watch_.activity;  // Counts for a short turn too: what comes next is not left alone.
+      DropFirst();
+    }
+    // The same for a collective that has ended well and has so many bytes in its send buffer.
+    void RemoveEnded(size_t data_bytes) {
+      CountEnded(data_bytes);
+      DropFirst();
     }
     // Gives the turn back.
     void End() {
@@ -153,6 +157,11 @@ class CallQueue {
     }
 
    private:
+    void DropFirst() {
+      queue_->calls_.pop_front();
+      ++queue_->watch_.activity;  // Counts for a short turn too: what comes next is not left alone.
+    }
+
     CallQueue* const queue_;
     std::unique_lock<Mutex> lock_;
     bool is_long_ = false;

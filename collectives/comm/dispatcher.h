@@ -263,6 +263,11 @@ class Dispatcher {
   // Lets messages move until the stream of the call has come to it. False: the time is over, or the communicator
   // failed. `may_pause`: another thread may go on with it.
   bool AwaitStream(const Request& request, const Manner& manner, bool may_pause);
+  // Bytes in the send buffer of a call that is a repeat. The same for all of a plan.
+  size_t BytesOfRepeat(const CallArguments& given) {
+    if (repeats_.plan != engine_.plan()) repeats_ = {engine_.plan(), SendBytes(given, rank(), nranks())};
+    return repeats_.data_bytes;
+  }
   // As Driver::Repeat.
   bool RepeatNow(const Request& request) {
     return driver_.Repeat(request.call, request.arguments.sendbuf, request.arguments.recvbuf);
@@ -305,6 +310,10 @@ class Dispatcher {
   Messages messages_;
   Driver driver_;
   CallStaging staging_;
+  struct {
+    uint64_t plan = 0;
+    size_t data_bytes = 0;
+  } repeats_;
   Nanoseconds call_timeout_;
   const WaitPolicy background_policy_;  // For the progress thread, which shares cores with computation.
   struct Progress {

@@ -48,12 +48,13 @@ std::optional<Code> Dispatcher::RunCallAgain(const CallArguments& given) {
   if (!turn || !CanRunAgain(given)) return std::nullopt;
   Call call = engine_.latest();
   call.sequence = turn.NextSequence();
-  Code code = Code::kOk;
-  if (!driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
-    turn.Lengthen(call);
-    Verdict verdict;
-    code = *CodeOf(driver_.Resume(call, LimitOf(given), setup_->wait_policy(), {}, &verdict), verdict);
+  if (driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
+    turn.CountEnded(BytesOfRepeat(given));
+    return Code::kOk;
   }
+  turn.Lengthen(call);
+  Verdict verdict;
+  const Code code = *CodeOf(driver_.Resume(call, LimitOf(given), setup_->wait_policy(), {}, &verdict), verdict);
   turn.EndCall(given, code);
   return code;
 }
@@ -87,7 +88,7 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   Awaits awaits = Awaits::kAll;
   if (begins_before) awaits = begin(true);
   if (awaits == Awaits::kNothing && driver_.EndAgain(call)) {
-    turn.CountCall(given);
+    turn.CountEnded(BytesOfRepeat(given));
     if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
     return true;
   }
@@ -148,7 +149,11 @@ std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Reque
     --request->waiters;
     if (!code) return Code::kInProgress;  // The driver has paused.
   }
-  turn->RemoveFirst(*code);
+  if (code == Code::kOk) {
+    turn->RemoveEnded(BytesOfRepeat(request->arguments));
+  } else {
+    turn->RemoveFirst(*code);
+  }
   BeginNext(turn);
   // Before the turn is given back: whoever has it next may sleep, and must know.
   requests_->MarkDone(request, *code);

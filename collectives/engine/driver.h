@@ -121,7 +121,7 @@ class Driver {
   // messages.
   static constexpr uint32_t kMostPassed = 32;
   // The clock is read for one of so many short drives, which stands for the others.
-  static constexpr uint32_t kShortDrivesPerLook = 16;
+  static constexpr uint32_t kShortDrivesPerLook = 64;
 
   // What is being driven.
   struct Drive {
