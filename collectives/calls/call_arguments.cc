@@ -211,7 +211,7 @@ Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   return CheckOverlap(a, extent);
 }
 
-bool HasGoodBuffers(const CallArguments& a, int rank, int nranks) {
+[[gnu::flatten]] bool HasGoodBuffers(const CallArguments& a, int rank, int nranks) {
   const Extent extent = ExtentOf(a, TypeBytes(a.type), rank, nranks);
   const size_t alignment = TypeAlignment(a.type);
   return IsGoodBuffer(a.sendbuf, extent.send, alignment) && IsGoodBuffer(a.recvbuf, extent.recv, alignment) &&
