@@ -43,7 +43,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, &setup_->links(), queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       staging_(rank(), nranks()),
-      call_timeout_(setup_->options().timeout_ms * kMillisecond),
+      calls_{.timeout = setup_->options().timeout_ms * kMillisecond},
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {
   const size_t local_ranks = static_cast<size_t>(std::max(1, setup_->local_size()));
   engine_.set_stream_bytes(kStreamCaches * LastLevelCacheBytes() / local_ranks);

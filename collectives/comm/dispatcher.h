@@ -104,8 +104,8 @@ class Dispatcher {
   // not staged.
   bool MayBeOneFold(const CallArguments& a) const;
   // Time limit of each collective.
-  Nanoseconds call_timeout() const { return call_timeout_; }
-  void set_call_timeout(Nanoseconds timeout) { call_timeout_ = timeout; }
+  Nanoseconds call_timeout() const { return calls_.timeout; }
+  void set_call_timeout(Nanoseconds timeout) { calls_.timeout = timeout; }
 
   // Memory in bytes: of the engine, which does not change, and of the messages so far.
   size_t EngineBytes() const { return engine_.MemoryBytes(); }
@@ -244,7 +244,7 @@ class Dispatcher {
   void Drop(Request* request, Code code);
   // Limit of the call.
   Nanoseconds LimitOf(const CallArguments& arguments) const {
-    return arguments.timeout() > 0 ? arguments.timeout() : call_timeout_;
+    return arguments.timeout() > 0 ? arguments.timeout() : calls_.timeout;
   }
   // As MessagesConfig::first_posted.
   bool FirstPosted(Message* message);
@@ -265,8 +265,11 @@ class Dispatcher {
   bool AwaitStream(const Request& request, const Manner& manner, bool may_pause);
   // Bytes in the send buffer of a call that is a repeat. The same for all of a plan.
   size_t BytesOfRepeat(const CallArguments& given) {
-    if (repeats_.plan != engine_.plan()) repeats_ = {engine_.plan(), SendBytes(given, rank(), nranks())};
-    return repeats_.data_bytes;
+    if (calls_.repeated_plan != engine_.plan()) {
+      calls_.repeated_plan = engine_.plan();
+      calls_.repeated_data_bytes = SendBytes(given, rank(), nranks());
+    }
+    return calls_.repeated_data_bytes;
   }
   // As Driver::Repeat.
   bool RepeatNow(const Request& request) {
@@ -311,10 +314,10 @@ class Dispatcher {
   Driver driver_;
   CallStaging staging_;
   struct {
-    uint64_t plan = 0;
-    size_t data_bytes = 0;
-  } repeats_;
-  Nanoseconds call_timeout_;
+    Nanoseconds timeout = 0;         // Limit of each collective that has none of its own.
+    uint64_t repeated_plan = 0;      // The engine's plan whose repeats have
+    size_t repeated_data_bytes = 0;  // so many bytes in their send buffers.
+  } calls_;
   const WaitPolicy background_policy_;  // For the progress thread, which shares cores with computation.
   struct Progress {
     std::atomic<bool> has_started{false};  // The thread ends only when the queue stops.
