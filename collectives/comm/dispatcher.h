@@ -155,9 +155,10 @@ class Dispatcher {
   bool SubmitCallsAgain(std::span<const CallArguments> group, void* handle);
   // SubmitAgain for a group of allreduces that can be done as one. They need not repeat the latest call.
   bool SubmitAsOne(std::span<const CallArguments> given, void* handle);
-  // The same for a group of other collectives, which go one after the other.
+  // The same for a group of other collectives, which go one after the other, and for one collective that repeats
+  // nothing. They are queued, as Queue does.
   bool SubmitInTurn(std::span<const CallArguments> given, void* handle);
-  bool MayGoInTurn(const CallArguments& given) const;
+  bool MayGoInTurn(const CallArguments& given, bool is_alone) const;
   // RunAgain for collectives, and for messages.
   std::optional<Code> RunCallAgain(const CallArguments& given);
   std::optional<Code> RunMessageAtOnce(const CallArguments& given);
@@ -184,8 +185,15 @@ class Dispatcher {
   AtOnce MovePosted(CallQueue::Turn* turn, Request* request, int polls);
   // Whether other messages are posted than the request, or those of that group.
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
-  // Their part for a collective.
+  // Their part for a collective. What repeats nothing is planned.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
+  // Whether a call that is next in the queue may be driven by whoever waits for it: it waits for no stream or device.
+  bool MayDriveNow(const Request& request) const;
+  // Ends it if it repeats the latest one and all that it needs is there. *resumes: it has begun, for DriveOn.
+  bool EndsNow(const Request& request, bool* resumes);
+  // Drives what did not end so, or is to be planned. Gives the lock back meanwhile; `awaited` stays valid.
+  std::optional<Code> DriveOn(CallQueue::Turn* turn, const Request& request, Request* awaited, bool resumes,
+                              Deadline until);
   // The same for a group whose calls are next in the queue: ends them, up to what holds the lock for some 30 us.
   // Returns kOk when all have ended well. *is_over: it need not go on.
   std::optional<Code> WaitMembersAgain(CallQueue::Turn* turn, Request* group, Deadline until, bool* is_over);
@@ -193,8 +201,6 @@ class Dispatcher {
     return next != nullptr && next->group == &group && !next->is_fused();
   }
   bool MayDriveMember(CallQueue::Turn* turn, const Request& member);
-  // Takes the lock again before it returns.
-  std::optional<Code> DriveMember(CallQueue::Turn* turn, const Request& member, Request* group, Deadline until);
   // BeginNext where that may be a call of the group.
   void BeginNextOf(CallQueue::Turn* turn, const Request* group);
   // Begins the next call in the queue, if that is like those of SubmitAgain and none has begun.

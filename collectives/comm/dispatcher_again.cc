@@ -75,7 +75,11 @@ bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
   if (group.size() > 1) return SubmitAsOne(group, handle) || SubmitInTurn(group, handle);
   if (!MaySubmitOne(given)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-  if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
+  if (turn.is_stopping()) return false;
+  if (!turn.MayDrive() || !CanRunAgain(given)) {
+    turn.End();
+    return SubmitInTurn(group, handle);
+  }
   Call call = engine_.latest();
   call.sequence = 0;
   const bool begins = turn.MayDriveMessages() && !driver_.paused();
@@ -138,17 +142,12 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
 
 std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms) {
   if (!turn->MayDriveFirst(request) || driver_.paused()) return std::nullopt;
-  const bool has_begun = driver_.has_begun();
-  if (!CanStillDriveAgain(*request) && (has_begun || !CanDriveAgain(*request))) return std::nullopt;
+  if (!CanStillDriveAgain(*request) && !MayDriveNow(*request)) return std::nullopt;
+  bool resumes = false;
   std::optional<Code> code = Code::kOk;
-  if (!(has_begun ? driver_.EndAgain(request->call) : RepeatNow(*request))) {
-    ++request->waiters;
-    turn->Lengthen(request->call);
-    code = ResumeUntil(*request, UntilOf(timeout_ms));
-    turn->Shorten();
-    --request->waiters;
-    if (!code) return Code::kInProgress;  // The driver has paused.
-  }
+  const bool ends_now = EndsNow(*request, &resumes);
+  if (!ends_now) code = DriveOn(turn, *request, request, resumes, UntilOf(timeout_ms));
+  if (!code) return Code::kInProgress;  // The driver has paused.
   if (code == Code::kOk) {
     turn->RemoveEnded(BytesOfRepeat(request->arguments));
   } else {
@@ -159,7 +158,39 @@ std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Reque
   requests_->MarkDone(request, *code);
   turn->End();
   queue_->AnnounceEnd();
+  if (!ends_now) ended_();
   return code == Code::kOk ? code : std::nullopt;
+}
+
+bool Dispatcher::MayDriveNow(const Request& request) const {
+  const CallArguments& a = request.arguments;
+  return !failures_->ended() && !by_priority() && !request.is_fused() && request.stream == nullptr &&
+         a.send_queue == nullptr && a.recv_queue == nullptr;
+}
+
+bool Dispatcher::EndsNow(const Request& request, bool* resumes) {
+  const bool has_begun = driver_.has_begun();
+  const bool repeats = CanStillDriveAgain(request) || (!has_begun && CanDriveAgain(request));
+  *resumes = repeats || has_begun;
+  return repeats && (has_begun ? driver_.EndAgain(request.call) : RepeatNow(request));
+}
+
+std::optional<Code> Dispatcher::DriveOn(CallQueue::Turn* turn, const Request& request, Request* awaited, bool resumes,
+                                        Deadline until) {
+  struct Waiting {  // Others may free what is awaited while the lock is given back.
+    CallQueue::Turn* const turn;
+    Request* const awaited;
+    ~Waiting() {
+      turn->Shorten();
+      --awaited->waiters;
+    }
+  };
+  ++awaited->waiters;
+  const Waiting waiting{turn, awaited};
+  turn->Lengthen(request.call);
+  if (resumes) return ResumeUntil(request, until);
+  return Patiently(until,
+                   [&](const Manner& manner) { return Drive(request.arguments, nullptr, request.call, manner); });
 }
 
 void Dispatcher::BeginNext(CallQueue::Turn* turn) {

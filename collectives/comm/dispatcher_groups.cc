@@ -84,10 +84,11 @@ bool Dispatcher::SubmitAsOne(std::span<const CallArguments> given, void* handle)
   return true;
 }
 
-// Allreduces may have to be combined, as on all ranks, and messages are sent at once.
-bool Dispatcher::MayGoInTurn(const CallArguments& given) const {
+// Allreduces of a group may have to be combined, as on all ranks, and messages are sent at once.
+bool Dispatcher::MayGoInTurn(const CallArguments& given, bool is_alone) const {
   const CollectiveKind kind = given.kind;
-  if (kind == CollectiveKind::kNone || kind == CollectiveKind::kAllreduce || IsMessage(kind)) return false;
+  if (kind == CollectiveKind::kNone || IsMessage(kind)) return false;
+  if (kind == CollectiveKind::kAllreduce && !is_alone) return false;
   return given.created_op == 0 && (!IsDirect(kind) || HasMesh(nranks(), setup_->plan())) &&
          CheckArguments(given, rank(), nranks()).ok();
 }
@@ -95,7 +96,7 @@ bool Dispatcher::MayGoInTurn(const CallArguments& given) const {
 bool Dispatcher::SubmitInTurn(std::span<const CallArguments> given, void* handle) {
   if (given.size() > kMostAtOnce || !is_plain() || IsInsideReduction() || !MaySubmitAgain(given)) return false;
   for (const CallArguments& each : given) {
-    if (!MayGoInTurn(each)) return false;
+    if (!MayGoInTurn(each, given.size() == 1)) return false;
   }
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || failures_->ended()) return false;
@@ -132,7 +133,8 @@ std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request*
     if (!*is_over) break;
     bytes +=
         kBytesOfAnyCall + SendEnd(first->arguments, rank(), nranks()) + RecvEnd(first->arguments, rank(), nranks());
-    code = DriveMember(turn, *first, group, until);
+    bool resumes = false;
+    if (!EndsNow(*first, &resumes)) code = DriveOn(turn, *first, group, resumes, until);
     if (!code) return Code::kInProgress;  // The driver has paused.
     turn->RemoveFirst(*code);
     if (*code == Code::kOk) BeginNextOf(turn, group);
@@ -150,30 +152,8 @@ std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request*
 }
 
 bool Dispatcher::MayDriveMember(CallQueue::Turn* turn, const Request& member) {
-  const CallArguments& a = member.arguments;
-  if (failures_->ended() || by_priority() || member.is_fused() || member.stream != nullptr) return false;
-  if (a.send_queue != nullptr || a.recv_queue != nullptr || !turn->MayDriveFirst(&member)) return false;
-  return !driver_.paused();  // Whoever has the turn may ask.
-}
-
-std::optional<Code> Dispatcher::DriveMember(CallQueue::Turn* turn, const Request& member, Request* group,
-                                            Deadline until) {
-  const bool has_begun = driver_.has_begun();
-  const bool repeats = CanStillDriveAgain(member) || (!has_begun && CanDriveAgain(member));
-  if (repeats && (has_begun ? driver_.EndAgain(member.call) : RepeatNow(member))) return Code::kOk;
-  struct Waiting {  // Others may free the group while the lock is given back.
-    CallQueue::Turn* const turn;
-    Request* const group;
-    ~Waiting() {
-      turn->Shorten();
-      --group->waiters;
-    }
-  };
-  ++group->waiters;
-  const Waiting waiting{turn, group};
-  turn->Lengthen(member.call);
-  if (repeats || has_begun) return ResumeUntil(member, until);
-  return Patiently(until, [&](const Manner& manner) { return Drive(member.arguments, nullptr, member.call, manner); });
+  // Whoever has the turn may ask the driver.
+  return MayDriveNow(member) && turn->MayDriveFirst(&member) && !driver_.paused();
 }
 
 }  // namespace annulus

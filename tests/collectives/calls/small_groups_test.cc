@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -185,6 +186,28 @@ TEST_P(SmallGroupsTest, TheShortCutOfAWaitTellsItsGoodEnd) {
       ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
       ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
       group.Check();
+    }
+    EXPECT_GT(told, 0);
+  });
+}
+
+// One call at a time, each of another kind than the one before, small and large.
+TEST_P(SmallGroupsTest, ACallThatRepeatsNothingTakesItToo) {
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    ASSERT_NO_FATAL_FAILURE(Warm(comm));
+    int told = 0;
+    for (int round = 0; round < 2 * kRounds; ++round) {
+      Group one(rank, nranks(), round);
+      const auto kind = kKinds[static_cast<size_t>(round) % std::size(kKinds)];
+      one.Add(kind, round % 3 == 0 ? 30'000 : 3, 1);
+      annulus_request_t* request = nullptr;
+      ASSERT_TRUE(one.TakesIt(comm, &request));
+      const std::optional<Code> end =
+          reinterpret_cast<Communicator*>(comm)->WaitAgain(reinterpret_cast<RequestHandle>(request), -1);
+      told += end == Code::kOk ? 1 : 0;
+      ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << LastMessage(comm);
+      ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
+      one.Check();
     }
     EXPECT_GT(told, 0);
   });
