@@ -7,7 +7,7 @@
 // Threads that wait for a request take turns themselves. The progress thread takes one only when the work has been left
 // alone for a while, and gives it up when such a thread comes. Waking it takes longer than a small call, so it is not
 // woken while it looks after the queue: it looks every 50 to 1000 microseconds by itself (look_pauses.h), until nothing
-// has been queued for a while.
+// has been queued for a while, and then once a second.
 //
 // Threads: any; the queue has its own lock, which also guards the communicator's requests. Some functions are only for
 // the thread that has the turn. The lock orders the memory accesses of successive owners of the turn.
