@@ -55,6 +55,7 @@ void Communicator::OpenStreams() {
   dispatcher_.OpenStaging(most / 2);  // Half of the memory stays for calls in streams and for requests.
   StreamOrder::Folds folds;
   folds.memory_bytes = options().priorities ? 0 : static_cast<size_t>(options().stream_fold_bytes);
+  folds.exchanges = options().stream_exchanges;
   folds.can = options().device_reduce != ReduceOn::kCpu;
   folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
   streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds),

@@ -187,6 +187,8 @@ class Dispatcher {
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective. What repeats nothing is planned.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
+  // Whether the communicator has ended, though nobody may have noted that yet: then the long way tells how.
+  bool HasEnded() const { return failures_->ended() || driver_.Stopped(); }
   // Whether a call that is next in the queue may be driven by whoever waits for it: it waits for no stream or device.
   bool MayDriveNow(const Request& request) const;
   // Ends it if it repeats the latest one and all that it needs is there. *resumes: it has begun, for DriveOn.

@@ -130,7 +130,7 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
       bool is_over = true;
       const std::optional<Code> code = WaitMembersAgain(&turn, request, until, &is_over);
       if (is_over) return code;
-      if (timeout_ms == 0) return Code::kInProgress;
+      if (timeout_ms == 0 || (until != kNoDeadline && Now() >= until)) return Code::kInProgress;
       continue;
     }
     if (by_priority() || !turn.MayDriveMessages() || failures_->ended()) return std::nullopt;
@@ -164,8 +164,8 @@ std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Reque
 
 bool Dispatcher::MayDriveNow(const Request& request) const {
   const CallArguments& a = request.arguments;
-  return !failures_->ended() && !by_priority() && !request.is_fused() && request.stream == nullptr &&
-         a.send_queue == nullptr && a.recv_queue == nullptr;
+  return !HasEnded() && !by_priority() && !request.is_fused() && request.stream == nullptr && a.send_queue == nullptr &&
+         a.recv_queue == nullptr;
 }
 
 bool Dispatcher::EndsNow(const Request& request, bool* resumes) {

@@ -76,7 +76,7 @@ bool Dispatcher::SubmitAsOne(std::span<const CallArguments> given, void* handle)
   }
   if (!AreIndependent(given)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-  if (turn.is_stopping() || failures_->ended()) return false;
+  if (turn.is_stopping() || HasEnded()) return false;
   Request* const request = requests_->AddFused(given);
   request->discarded = handle == nullptr;
   if (handle != nullptr) GiveHandle(*request, handle);
@@ -99,7 +99,7 @@ bool Dispatcher::SubmitInTurn(std::span<const CallArguments> given, void* handle
     if (!MayGoInTurn(each, given.size() == 1)) return false;
   }
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-  if (turn.is_stopping() || failures_->ended()) return false;
+  if (turn.is_stopping() || HasEnded()) return false;
   const bool begins = turn.MayDriveMessages() && !driver_.paused();
   std::array<Request*, kMostAtOnce> made;
   Request* const whole = requests_->AddAll(given, handle == nullptr, made.data());
@@ -135,7 +135,11 @@ std::optional<Code> Dispatcher::WaitMembersAgain(CallQueue::Turn* turn, Request*
         kBytesOfAnyCall + SendEnd(first->arguments, rank(), nranks()) + RecvEnd(first->arguments, rank(), nranks());
     bool resumes = false;
     if (!EndsNow(*first, &resumes)) code = DriveOn(turn, *first, group, resumes, until);
-    if (!code) return Code::kInProgress;  // The driver has paused.
+    if (!code) {  // The driver has paused.
+      turn->End();
+      if (has_ended_any) ended_();
+      return Code::kInProgress;
+    }
     turn->RemoveFirst(*code);
     if (*code == Code::kOk) BeginNextOf(turn, group);
     // The group may be gone with its last call, if another thread has freed it.

@@ -52,11 +52,13 @@ size_t StreamOrder::LeastFoldBytes() const {
 }
 
 // A group of small calls, each with hops of its own, would take longer than through host memory. How large an exchange
-// is, or a group with one, no rank knows: so every exchange by itself may be a fold, and no such group.
+// is, or a group with one, no rank knows: so every exchange by itself may be a fold, where that is wished for, and no
+// such group.
 bool StreamOrder::MayBeFolds(std::span<const CallArguments> calls) const {
   const auto may_be = [](const CallArguments& call) { return HasFoldProgram(call.kind) && call.created_op == 0; };
   const auto is_exchange = [](const CallArguments& call) { return IsFoldExchange(call.kind); };
-  if (std::ranges::any_of(calls, is_exchange)) return agreement_ != nullptr && calls.size() == 1;
+  if (std::ranges::any_of(calls, is_exchange))
+    return fold_rules_.exchanges && agreement_ != nullptr && calls.size() == 1;
   return agreement_ != nullptr && std::ranges::all_of(calls, may_be) &&
          MeanFoldBytes(calls, nranks_) >= LeastFoldBytes();
 }

@@ -39,6 +39,7 @@ class StreamOrder {
   struct Folds {
     size_t memory_bytes = 0;  // A device's memory for each rank; less than 64 KiB: there are none.
     bool can = false;         // Whether this rank may take part.
+    bool exchanges = false;   // Whether gatherv, scatterv and alltoallv are folds too.
     std::function<bool(const CallArguments& call)> may_be;
   };
 

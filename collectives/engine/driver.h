@@ -60,6 +60,8 @@ class Driver {
   bool paused() const { return drive_.is_paused; }
   // The same for one that waits for EndAgain or Resume.
   bool has_begun() const { return has_begun_; }
+  // Whether it was interrupted, or Control has a verdict, which nobody else may have noted yet. Any thread.
+  bool Stopped() const { return interrupted_.load(std::memory_order_relaxed) || HasVerdict(); }
 
   // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, which takes a microsecond or two,
   // or a little more for tens of kilobytes. Returns whether it is done; if not, Resume does the rest as Run does.
@@ -164,7 +166,6 @@ class Driver {
   template <class Step>
   Status Loop(Step step, Deadline deadline, const WaitPolicy& policy, Deadline wake_at);
   bool HasVerdict() const { return control_ != nullptr && control_->has_verdict(); }
-  bool Stopped() const { return interrupted_.load(std::memory_order_relaxed) || HasVerdict(); }
   int AwaitedPeer() const { return engine_->done() ? messages_->AwaitedPeer() : engine_->AwaitedPeer(); }
   void EndWait() {
     if (monitor_->trace() != nullptr) [[unlikely]] {

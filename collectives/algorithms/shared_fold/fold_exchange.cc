@@ -11,8 +11,8 @@ bool IsOnHost(const FoldRun& run) { return run.on_host; }
 
 FoldExchange::FoldExchange(const FoldLayout& layout, const FoldCall& call)
     : FoldMaker(layout, call), shape_(*call.shape) {
-  // Of a gatherv each rank sends one part.
-  const size_t regions = call.kind == CollectiveKind::kGatherv ? 1 : static_cast<size_t>(layout.nranks());
+  // Alike for a gatherv, of which each rank sends one part: a root whose output lies in host memory stages all of them.
+  const size_t regions = static_cast<size_t>(layout.nranks());
   region_bytes_ = layout.piece_bytes / regions / StreamCalls::kAlignment * StreamCalls::kAlignment;
   FindOwn();
   size_t most = 1;

@@ -18,6 +18,7 @@ TEST(CudaStreamRandomTest, ProgramsOfStreamsDoWhatTheirStepsDoInTurn) {
     // Calls of four kilobytes and more are folds, once the ranks have agreed; over shared memory.
     config.small_bytes = 256;
     config.stream_fold_bytes = 256 * 1024;
+    config.stream_exchanges = true;
     Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
       for (uint64_t seed = 1; seed <= rounds / 3 && !testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE(testing::Message() << "form " << form << ", seed " << seed);

@@ -23,6 +23,7 @@ inline ClusterConfig FoldingConfig(int nranks) {
   config.transport = "shm";
   config.small_bytes = 256;
   config.stream_fold_bytes = 2 * kPieceBytes;
+  config.stream_exchanges = true;
   return config;
 }
 // For a process that makes ranks.

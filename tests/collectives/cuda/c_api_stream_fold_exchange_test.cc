@@ -34,16 +34,14 @@ class StreamFoldExchangeTest : public testing::Test {
 };
 
 // Floats of a part that a piece has.
-size_t PieceOf(annulus_kind_t kind, int nranks) {
-  return kPieceBytes / (kind == ANNULUS_CALL_GATHERV ? 1 : static_cast<size_t>(nranks)) / 256 * 256 / sizeof(float);
-}
+size_t PieceOf(int nranks) { return kPieceBytes / static_cast<size_t>(nranks) / 256 * 256 / sizeof(float); }
 
 // Counts of each rank's part, or of what each sends each: small, with empty ones, in one piece, an even and an odd
 // number of them; nothing at all.
 std::vector<std::vector<size_t>> ShapesOf(annulus_kind_t kind, int nranks) {
   const auto n = static_cast<size_t>(nranks);
   const size_t parts = kind == ANNULUS_CALL_ALLTOALLV ? n * n : n;
-  const size_t piece = PieceOf(kind, nranks);
+  const size_t piece = PieceOf(nranks);
   std::vector<std::vector<size_t>> shapes(7, std::vector<size_t>(parts));
   for (size_t i = 0; i < parts; ++i) {
     shapes[0][i] = 1 + i;
@@ -92,7 +90,7 @@ TEST_F(StreamFoldExchangeTest, NothingGoesThroughHostMemory) {
           uint64_t copies = 0;
           for (size_t i = 0; i < counts.size(); ++i) {
             const bool is_own = kind == ANNULUS_CALL_ALLTOALLV ? i / kRanks == i % kRanks : i == 0;
-            const size_t pieces = (counts[i] + PieceOf(kind, kRanks) - 1) / PieceOf(kind, kRanks);
+            const size_t pieces = (counts[i] + PieceOf(kRanks) - 1) / PieceOf(kRanks);
             copies += is_own ? std::min<size_t>(pieces, 1) : 2 * pieces;
           }
           CallsInStream calls = own.NoCalls();

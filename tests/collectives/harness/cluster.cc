@@ -59,6 +59,7 @@ UserConfig Cluster::Config(int rank) const {
   config.Set("device_reduce", config_.device_reduce);
   if (config_.device_staged_bytes >= 0) config.Set("device_staged_bytes", config_.device_staged_bytes);
   if (config_.stream_fold_bytes >= 0) config.Set("stream_fold_bytes", config_.stream_fold_bytes);
+  config.Set("stream_exchanges", config_.stream_exchanges ? 1 : 0);
   if (IsSliced(rank)) config.Set("device_staged_bytes", 0);
   if (!config_.trace.empty()) config.Set("trace", config_.trace);
   return config;

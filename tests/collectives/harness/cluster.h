@@ -53,6 +53,7 @@ struct ClusterConfig {
   std::string device_reduce = "auto";
   int64_t device_staged_bytes = -1;  // As the library has it.
   int64_t stream_fold_bytes = -1;    // As the library has it.
+  bool stream_exchanges = false;
   int64_t timeout_ms = 60'000;
   // As in UserMemory. "cuda_odd": as "cuda", for ranks of odd numbers only. "..._sliced": small calls are not staged as
   // a whole; "cuda_some_sliced": not by ranks of odd numbers.
