@@ -290,6 +290,40 @@ TEST_P(SmallGroupsTest, AnEarlyPeerAsksAgainAndAMissingOneEndsItByTheCallsLimit)
   });
 }
 
+// The root of a broadcast need hear from nobody, so it has to look for itself whether there is a verdict.
+TEST_P(SmallGroupsTest, WhatIsStartedAfterAnAbortElsewhereIsLeftToTheLongWayWhichRefusesIt) {
+  constexpr int kMostStarted = 40;  // Fewer than links have room for.
+  Tally aborted, over;
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    ASSERT_NO_FATAL_FAILURE(Warm(comm));
+    if (rank > 0) {
+      if (rank == 1) {
+        EXPECT_EQ(annulus_comm_abort(comm, "enough"), ANNULUS_OK);
+      }
+      aborted.Add();
+      ASSERT_TRUE(over.WaitFor(1));
+      return;
+    }
+    ASSERT_TRUE(aborted.WaitFor(nranks() - 1));
+    bool is_left = false;
+    for (int i = 0; i < kMostStarted && !is_left; ++i) {
+      const Deadline until = DeadlineAfter(kSecond / 20);
+      while (Now() < until) std::this_thread::yield();
+      Group one(rank, nranks(), 0);
+      one.Add(CollectiveKind::kBroadcast, static_cast<size_t>(1 + i % 5), 1);
+      annulus_request_t* request = nullptr;
+      is_left = !one.TakesIt(comm, &request);
+      if (is_left) break;
+      annulus_request_wait(request, -1);
+      annulus_request_free(request);
+    }
+    EXPECT_TRUE(is_left);
+    Numbers out(1);
+    EXPECT_EQ(Sum(comm, Numbers(1), &out), ANNULUS_ABORTED);
+    over.Add();
+  });
+}
+
 TEST_P(SmallGroupsTest, WhatIsWrongOrHasToBeCombinedTakesTheLongWay) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     ASSERT_NO_FATAL_FAILURE(Warm(comm));
