@@ -1,4 +1,5 @@
-// The short cuts of Dispatcher for small collectives that repeat the latest one with other data.
+// The short cuts of Dispatcher: small collectives that repeat the latest one with other data, and waits for any that is
+// next in the queue.
 #include <algorithm>
 #include <functional>
 #include <utility>

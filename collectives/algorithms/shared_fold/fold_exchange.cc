@@ -11,7 +11,7 @@ bool IsOnHost(const FoldRun& run) { return run.on_host; }
 
 FoldExchange::FoldExchange(const FoldLayout& layout, const FoldCall& call)
     : FoldMaker(layout, call), shape_(*call.shape) {
-  // Alike for a gatherv, of which each rank sends one part: a root whose output lies in host memory stages all of them.
+  // Of a gatherv, too, of which each rank sends one part: a root whose output lies in host memory stages all of them.
   const size_t regions = static_cast<size_t>(layout.nranks());
   region_bytes_ = layout.piece_bytes / regions / StreamCalls::kAlignment * StreamCalls::kAlignment;
   FindOwn();
@@ -49,9 +49,7 @@ FoldExchange::Range FoldExchange::InPiece(const FoldRun& run) const {
   return {first_, std::min(run.count, first_ + RegionElements())};
 }
 
-size_t FoldExchange::OffsetOf(int to) const {
-  return call_.kind == CollectiveKind::kGatherv ? 0 : static_cast<size_t>(to) * region_bytes_;
-}
+size_t FoldExchange::OffsetOf(int to) const { return static_cast<size_t>(to) * region_bytes_; }
 
 void FoldExchange::AddInputs() {
   size_t staged = 0;
