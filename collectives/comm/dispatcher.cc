@@ -47,7 +47,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {
   const size_t local_ranks = static_cast<size_t>(std::max(1, setup_->local_size()));
   engine_.set_stream_bytes(kStreamCaches * LastLevelCacheBytes() / local_ranks);
-  if (setup_->wait_policy().spin == 0) engine_.set_short_polls(1);
+  if (setup_->wait_policy().spin == 0) engine_.ShareCore();
 }
 
 void Dispatcher::Stop() {

@@ -183,7 +183,10 @@ class Dispatcher {
   AtOnce StartFirst(const CallQueue::Turn& turn, const CallArguments& given, const Message& message);
   // MoveFirst for a request that may be posted. One that has ended has left the queue.
   AtOnce MovePosted(CallQueue::Turn* turn, Request* request, int polls);
-  // Whether other messages are posted than the request, or those of that group.
+  // For a send: the receive that is posted first, or null. Its sender may come to read this rank's data only then, so
+  // whoever waits for the send receives meanwhile.
+  static Request* AwaitedMeanwhile(const CallQueue::Turn& turn, const Request& request);
+  // Whether other messages are posted than the request, those of that group, and the one that is received meanwhile.
   static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
   // Their part for a collective. What repeats nothing is planned.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);

@@ -129,8 +129,18 @@ void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
     if (request.IsDone() || queue_->IsWanted()) return;
     CallQueue::Turn next(queue_, CallQueue::Turn::OnlyLock());
     if (!next.MayDriveMessages() || failures_->ended()) return;
+    Request* const receive = AwaitedMeanwhile(next, request);
+    const AtOnce received = receive != nullptr ? MovePosted(&next, receive, 1) : AtOnce::kNo;
     EndBegun(&next, BegunPolls());
+    if (received == AtOnce::kDone) next.AnnounceEnd();
+    if (received == AtOnce::kNever) return;
   }
+}
+
+Request* Dispatcher::AwaitedMeanwhile(const CallQueue::Turn& turn, const Request& request) {
+  if (request.arguments.kind != CollectiveKind::kSend) return nullptr;
+  Request* const first = turn.FirstPosted();
+  return first != nullptr && first->arguments.kind == CollectiveKind::kRecv ? first : nullptr;
 }
 
 bool Dispatcher::EndAnyBegun(CallQueue::Turn* turn, int polls) {
@@ -266,8 +276,9 @@ bool Dispatcher::MayLookOn(const CallQueue::Turn& turn, const Request& request, 
 }
 
 bool Dispatcher::HasOthersPosted(const CallQueue::Turn& turn, const Request& request) {
+  const Request* const receive = AwaitedMeanwhile(turn, request);
   for (const Request* each = turn.FirstPosted(); each != nullptr; each = each->next) {
-    if (each != &request && each->group != &request) return true;
+    if (each != &request && each->group != &request && each != receive) return true;
   }
   return false;
 }
@@ -289,8 +300,12 @@ AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls
 
 [[gnu::flatten]] AtOnce Dispatcher::LookForMessages(CallQueue::Turn* turn, Request* request, int polls) {
   bool any = false;
-  const AtOnce moved =
+  AtOnce moved =
       IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls, &any);
+  if (Request* const receive = AwaitedMeanwhile(*turn, *request); receive != nullptr && moved == AtOnce::kNo) {
+    moved = MovePosted(turn, receive, 1);
+    any |= moved == AtOnce::kDone;
+  }
   // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.
   const bool needs_end = !request->done && request->arguments.kind != CollectiveKind::kRecv;
   EndBegun(turn, needs_end ? std::min(polls, BegunPolls()) : 1);
@@ -338,27 +353,6 @@ Request* Dispatcher::QueueMessage(const CallArguments& arguments) {
   unqueued.Keep();
   Queue(message);
   return message;
-}
-
-void Dispatcher::DriveMessages(const std::function<bool()>& over, const Manner& manner) {
-  // A communicator that failed before this turn began must not be driven any more.
-  if (failures_->ended()) return FailMessages(failures_->verdict().code);
-  queue_->AddNews();
-  Verdict verdict;
-  const std::function<bool()>* const is_enough = manner.patience.is_over;
-  const auto asks = [&] { return (queue_->Notice() && over()) || (is_enough != nullptr && (*is_enough)()); };
-  const std::function<bool()> is_over = std::ref(asks);
-  if (!driver_.RunMessages(manner.policy, {&is_over, manner.patience.wake_at}, &verdict)) Fail(verdict);
-}
-
-void Dispatcher::FailMessages(Code code) {
-  // A getter may have seen the verdict first, and then nobody has called Fail.
-  if (queue_->HasMessages()) StopDevices();
-  // Without a verdict their buffers are the user's again before the links are closed.
-  for (const auto& endpoint : setup_->links().all()) {
-    if (InPlace* const in_place = endpoint->shortcuts().in_place; in_place != nullptr) in_place->Withdraw();
-  }
-  while (Request* const message = queue_->TakeMessage()) Drop(message, code);
 }
 
 void Dispatcher::NoteLabels(std::span<Request* const> requests) {

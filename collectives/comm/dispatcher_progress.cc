@@ -1,4 +1,5 @@
-// The progress thread of Dispatcher, and the order in which it takes queued calls.
+// The progress thread of Dispatcher, how messages are driven to their end, and the order in which queued calls are
+// taken.
 //
 // With priorities, calls must overtake in the same way on all ranks, though the queues differ at any moment. So rank 0
 // chooses the next call and broadcasts its number, which is the same on all ranks.
@@ -33,6 +34,27 @@ void Dispatcher::ProgressThread() {
     }
     ended_();
   }
+}
+
+void Dispatcher::DriveMessages(const std::function<bool()>& over, const Manner& manner) {
+  // A communicator that failed before this turn began must not be driven any more.
+  if (failures_->ended()) return FailMessages(failures_->verdict().code);
+  queue_->AddNews();
+  Verdict verdict;
+  const std::function<bool()>* const is_enough = manner.patience.is_over;
+  const auto asks = [&] { return (queue_->Notice() && over()) || (is_enough != nullptr && (*is_enough)()); };
+  const std::function<bool()> is_over = std::ref(asks);
+  if (!driver_.RunMessages(manner.policy, {&is_over, manner.patience.wake_at}, &verdict)) Fail(verdict);
+}
+
+void Dispatcher::FailMessages(Code code) {
+  // A getter may have seen the verdict first, and then nobody has called Fail.
+  if (queue_->HasMessages()) StopDevices();
+  // Without a verdict their buffers are the user's again before the links are closed.
+  for (const auto& endpoint : setup_->links().all()) {
+    if (InPlace* const in_place = endpoint->shortcuts().in_place; in_place != nullptr) in_place->Withdraw();
+  }
+  while (Request* const message = queue_->TakeMessage()) Drop(message, code);
 }
 
 bool Dispatcher::AwaitStream(const Request& request, const Manner& manner, bool may_pause) {

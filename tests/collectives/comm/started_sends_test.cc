@@ -3,6 +3,10 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
 
@@ -57,6 +61,45 @@ TEST(StartedSendsTest, TheyMoveWhenTheyAreStartedHoweverManyHaveMovedBesideOther
       ASSERT_EQ(annulus_send(comm, sent.data(), kCount, ANNULUS_INT64, 0), ANNULUS_OK);
     } else {
       ASSERT_EQ(Finish(other), ANNULUS_OK);
+    }
+  });
+}
+
+// Each rank's data is lent, so it is the peers that end its sends, by receiving.
+TEST(StartedSendsTest, SendsEndWhileReceivesOfAllSizesWait) {
+  constexpr int kRanks = 3;
+  ClusterConfig config;
+  config.transport = "shm";
+  config.shm_stores = "plain";  // Near peers would not lend.
+  config.nranks = kRanks;
+  config.timeout_ms = kFarTimeoutMs;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    for (const size_t count : {1, 2047, 2048, 4096, 4097, 8192, 32768, 40000}) {
+      const Numbers sent(count, rank);
+      for (int round = 0; round < 20; ++round) {
+        std::vector<Numbers> received(kRanks, Numbers(count, -1));
+        std::vector<annulus_request_t*> requests(kRanks);
+        for (int peer = 0; peer < kRanks; ++peer) {
+          if (peer == rank) continue;
+          ASSERT_EQ(annulus_recv_async(comm, received[peer].data(), count, ANNULUS_INT64, peer, &requests[peer]),
+                    ANNULUS_OK);
+        }
+        for (int step = 1; step < kRanks; ++step) {
+          const int peer = (rank + step) % kRanks;
+          annulus_request_t* send = nullptr;
+          if (round % 2 == 0) {
+            ASSERT_EQ(annulus_send(comm, sent.data(), count, ANNULUS_INT64, peer), ANNULUS_OK);
+          } else {
+            ASSERT_EQ(annulus_send_async(comm, sent.data(), count, ANNULUS_INT64, peer, &send), ANNULUS_OK);
+            ASSERT_EQ(Finish(send), ANNULUS_OK);
+          }
+        }
+        for (int peer = 0; peer < kRanks; ++peer) {
+          if (peer == rank) continue;
+          ASSERT_EQ(Finish(requests[peer]), ANNULUS_OK);
+          ASSERT_EQ(received[peer], Numbers(count, peer)) << count << " of " << peer << " on " << rank;
+        }
+      }
     }
   });
 }
