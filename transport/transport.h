@@ -180,6 +180,8 @@ class InPlace {
   // comes soon; otherwise this end copies it into a slot. So such a send does not wait for a receive. Meant for slices
   // that the peer would only copy out of a slot. Send::ready must be all of it. Ask again for each slice.
   virtual bool Lends(const std::byte*, size_t) { return false; }
+  // Whether Lends may be true of the next slice. Where it is false, a shorter way may be taken without asking.
+  virtual bool MayLend() const { return false; }
   // Takes back what is lent and not yet copied, for a user who gets his memory back before the link is closed: the peer
   // takes nothing of it for valid from here on. Those sends do not complete before Close().
   virtual void Withdraw() {}

@@ -190,8 +190,9 @@ Status Pipeline::PlanSend(Flight* flight) {
     if (place.bytes < step.bytes) return false;
     if (limits.sends_from.Has(place.kind())) return true;
     if (in_place == nullptr || step.is_copied) return false;
-    const bool lends = work_->lends && place.kind() == MemoryKind::kHost && in_place->Lends(place.data, step.bytes);
-    return lends ||
+    const bool is_whole = in.recv == nullptr || in.recv->arrived == step.bytes;
+    const bool may_lend = work_->lends && is_whole && place.kind() == MemoryKind::kHost;
+    return (may_lend && in_place->Lends(place.data, step.bytes)) ||
            (work_->sends_in_place && limits.in_place.Has(place.kind()) && in_place->SendsFrom(place.data, step.bytes));
   };
   // A buffer that the step does not use may be null.

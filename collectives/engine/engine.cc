@@ -77,6 +77,7 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   // Whatever the kind: its device has got the program.
   if (buffers.fold != nullptr && buffers.fold->pieces > 0) params_.algorithm = Algorithm::kSharedFold;
   work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
+  work_.lends = host_.lends && !Reduces(call.kind);
   work_.short_polls = host_.short_polls;
   SetRepeatable(nullptr);
   staged_.staging = buffers.staging;

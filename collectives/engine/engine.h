@@ -69,9 +69,12 @@ class Engine {
   // returned by Progress.
   bool FinishesAtOnce();
 
-  // Number of times that repeated calls look for short slices before they do anything else. A rank that shares its core
-  // with the one it waits for looks only once.
-  void set_short_polls(int polls) { host_.short_polls = polls; }
+  // This rank shares its core with those that it waits for. Then repeated calls look only once for short slices before
+  // they do anything else, and nothing is lent: whoever waits for a reader keeps it from reading.
+  void ShareCore() {
+    host_.short_polls = 1;
+    host_.lends = false;
+  }
 
   // Moves everything that can move now, without blocking. Sets *moved when something changed.
   // Errors: kMismatch, kProtocol, kPeerLost, ... with the peer's rank. They stick: do not call again.
@@ -112,6 +115,7 @@ class Engine {
   struct HostLimits {
     size_t stream_bytes = SIZE_MAX;  // Outputs of so many bytes are written past the caches.
     int short_polls = kShortPolls;   // Polls of a short slice before the engine returns.
+    bool lends = true;               // Slices that are only copied (Work::lends).
   };
 
   struct Repeat {

@@ -24,8 +24,8 @@ bool ShmDistance::AddReturn(Nanoseconds took) {
     rewrites_.taken = 0;
     return MoveTo(false);
   }
+  if (judged > kNearUpTo) near_.store(false, std::memory_order_relaxed);
   if (judged <= kFarAbove) return false;
-  near_.store(false, std::memory_order_relaxed);
   if (asks_for_rewrite_) return false;
   if (patience_ > 0) {
     --patience_;

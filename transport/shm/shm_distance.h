@@ -36,7 +36,9 @@ class ShmDistance {
  public:
   // Load time of a returned word below which the peer is near, in nanoseconds.
   static constexpr Nanoseconds kNearBelow = 70;
-  // Load time above which the peer may be far, in nanoseconds. A time between the two bounds changes nothing.
+  // Load time up to which a peer that was near still is, in nanoseconds.
+  static constexpr Nanoseconds kNearUpTo = 85;
+  // Load time above which the peer may be far, in nanoseconds. A time between that and kNearBelow changes no stores.
   static constexpr Nanoseconds kFarAbove = 100;
   // Number of bytes of a slot that the second probe rewrites.
   static constexpr size_t kRewriteBytes = 4096;

@@ -9,7 +9,7 @@ namespace {
 
 // Longest short slice that is always copied with plain stores, in bytes. How a longer one is copied depends on the
 // peer's distance.
-constexpr uint32_t kLongShort = 16 * 1024;
+constexpr uint32_t kLongShort = ShmSender::kLeastLent - 1;
 
 int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
@@ -142,6 +142,11 @@ bool ShmEndpoint::PopInto(std::byte* to) {
   if (taken) sender_.PrepareNext();
   bell_.Owe(told);
   return taken;
+}
+
+bool ShmEndpoint::MayLend() const {
+  return limits_.may_land_in.Has(MemoryKind::kHost) && peer_end()->reads.load(std::memory_order_acquire) != 0 &&
+         lender_.MayLend();
 }
 
 bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {

@@ -68,6 +68,7 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
     return status_.ok() && sender_.AcceptsInPlace(data, bytes);
   }
   bool Lends(const std::byte* data, size_t bytes) override;
+  bool MayLend() const override;
   void Withdraw() override { sender_.Withdraw(); }
   bool MayLand(const std::byte*, size_t bytes) override {
     return bytes >= ShmSender::kLeastLent && peer_memory_.works();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/clock.h"
 #include "base/rate_limit.h"
@@ -24,23 +25,28 @@ class ShmLender {
 
   // Like ShmSender::Acquire, but times some slots.
   std::byte* Lend(ShmFault* fault) { return distance_.probes() ? LendProbing(fault) : sender_->Acquire(fault); }
-  // The next slice has been posted, with so many bytes.
+  // The next slice, of so many bytes, is about to be posted.
   void Posted(size_t bytes) {
-    if (fill_begun_ != 0 && bytes >= ShmPace::kLeastTimed) fills_.Add(bytes, Now() - fill_begun_);
-    fill_begun_ = 0;
+    if (fill_begun_ != 0) EndTimedFill(bytes);
     choice_.Sent();
   }
 
   // Whether slots are best written past the caches.
   bool streams() const { return distance_.streams(); }
-  // Whether the next slice is better lent than sent through a slot, of which `peer` says how long it takes. First looks
-  // whether the peer is near now: slots that go along with loans are not timed.
+  // Whether the next slice is better lent than sent through a slot, of which `peer` says how long it takes. Now and
+  // then it looks whether the peer is near now: slots that go along with loans are not timed.
   bool PrefersLoan(const ShmEnd& peer);
+  // Whether that may be so for the next slice.
+  bool MayLend() const { return !distance_.probes() || (!distance_.is_near() && choice_.MayLend()); }
   // Copies `data` into a lent slot, with the stores that are best at present.
   void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;
 
  private:
+  // Asks about loans for each look at how near the peer is, once that is known.
+  static constexpr uint32_t kAsksPerLook = 8;
+
   std::byte* LendProbing(ShmFault* fault);
+  void EndTimedFill(size_t bytes);
   void TimeReturn();
   void NoteMove();
 
@@ -51,6 +57,7 @@ class ShmLender {
   ShmLoanChoice choice_;
   ShmPace fills_;
   Nanoseconds fill_begun_ = 0;  // 0: nothing is timed.
+  uint32_t asks_ = 0;           // About loans, since the distance is known.
   RateLimit move_notes_;
 };
 

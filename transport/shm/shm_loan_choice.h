@@ -15,7 +15,8 @@
 
 namespace annulus {
 
-// How long copies of one kind take: the median of the latest ones.
+// How long copies of one kind take: the least of the latest ones, since whatever disturbs a copy makes it longer, and
+// one kind is measured more often than the other.
 class ShmPace {
  public:
   // Smallest copy that says something about large ones, in bytes.
@@ -30,9 +31,7 @@ class ShmPace {
     const Nanoseconds pace = took * static_cast<Nanoseconds>(kPer) / static_cast<Nanoseconds>(bytes);
     samples_[taken_++ % kSamples] = static_cast<uint32_t>(std::clamp<Nanoseconds>(pace, 1, kMost));
     if (taken_ < kSamples) return;
-    std::array<uint32_t, kSamples> sorted = samples_;
-    std::ranges::nth_element(sorted, sorted.begin() + kSamples / 2);
-    value_ = sorted[kSamples / 2];
+    value_ = *std::ranges::min_element(samples_);
   }
   // Nanoseconds for 64 KiB; 0: not known yet.
   uint32_t value() const { return value_; }
@@ -62,7 +61,15 @@ class ShmLoanChoice {
     slots_in_row_ = lends_ ? 0 : slots_in_row_ + 1;
     return lends_;
   }
-  void Sent() { is_decided_ = false; }
+  // Also for slices about which nobody has asked.
+  void Sent() {
+    is_decided_ = false;
+    if (++turn_ < period_) return;
+    turn_ = 0;
+    period_ = std::min(2 * period_, kLongestPeriod);
+  }
+  // Whether it is worth while to ask about the next slice, where asking takes a longer way.
+  bool MayLend() const { return prefers_loans_ || turn_ < kOthers; }
   // Whether the next slice goes through a slot though it could be lent, and the slot is warm.
   bool fills_warm_slot() const { return is_decided_ && slots_in_row_ > ShmPace::kColdSlots; }
 
@@ -74,20 +81,15 @@ class ShmLoanChoice {
   static constexpr uint32_t kLongestPeriod = 1024;
 
   bool Decide(const Paces& paces) {
-    const uint32_t turn = turn_++;
-    if (turn_ == period_) {
-      turn_ = 0;
-      period_ = std::min(2 * period_, kLongestPeriod);
-    }
-    if (paces.fill == 0 || paces.read == 0 || paces.loan == 0) return turn / kOthers % 2 == 0;
-    // A loan takes some handshakes besides, and the two copies of what has several slices go side by side.
-    const bool lends = 4 * (uint64_t{paces.fill} + paces.read) > 5 * uint64_t{paces.loan};
-    return turn < kOthers ? !lends : lends;
+    if (paces.fill == 0 || paces.read == 0 || paces.loan == 0) return turn_ / kOthers % 2 == 0;
+    prefers_loans_ = uint64_t{paces.fill} + paces.read > paces.loan;
+    return turn_ < kOthers ? !prefers_loans_ : prefers_loans_;
   }
 
   uint32_t turn_ = 0;  // Within the period.
   uint32_t slots_in_row_ = 0;
   uint32_t period_ = kFirstPeriod;
+  bool prefers_loans_ = true;
   bool is_decided_ = false;
   bool lends_ = false;
 };

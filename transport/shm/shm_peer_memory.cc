@@ -44,13 +44,13 @@ bool ShmPeerMemory::Read(std::span<const Part> parts) {
   ShmNonce nonce{};
   local[pieces] = {&nonce, sizeof(nonce)};
   remote[pieces++] = {PointerOf(nonce_address_), sizeof(nonce)};
-  const bool is_timed = bytes >= ShmPace::kLeastTimed;
+  const bool is_timed = bytes >= ShmPace::kLeastTimed && IsTimed(loans_in_row_++);
   const Nanoseconds begin = is_timed ? Now() : 0;
   const ssize_t copied = process_vm_readv(process_, local.data(), pieces, remote.data(), pieces, 0);
   works_ = copied == static_cast<ssize_t>(bytes + sizeof(nonce)) && nonce == nonce_;
+  slots_in_row_ = 0;
   if (is_timed && works_) {
     loans_.Add(bytes, Now() - begin);
-    slots_in_row_ = 0;
     if (own_end_ != nullptr) Tell(loans_, &own_end_->loan_pace);
   }
   return works_;

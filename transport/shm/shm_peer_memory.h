@@ -49,17 +49,20 @@ class ShmPeerMemory {
   // together at most one is timed; of many in a row, a sample.
   void BeginSlot(size_t bytes) {
     if (bytes < ShmPace::kLeastTimed || !works_) return;
+    loans_in_row_ = 0;
     const uint32_t row = slots_in_row_++;
-    const bool is_timed = row >= ShmPace::kColdSlots && (row < 2 * ShmPace::kColdSlots || row % kSlotsPerLook == 0);
-    slot_begun_ = is_timed ? Now() : 0;  // One that was looked at, and left for later, is not.
+    // One that was looked at, and left for later, is not timed.
+    slot_begun_ = row >= ShmPace::kColdSlots && IsTimed(row) ? Now() : 0;
   }
   void EndSlot(size_t bytes) {
     if (slot_begun_ != 0) EndTimedSlot(bytes);
   }
 
  private:
-  // Reading the clock takes 25 ns, copying 64 KiB from a near processor's cache 700.
-  static constexpr uint32_t kSlotsPerLook = 8;
+  // Reading the clock takes 25 ns, copying 64 KiB from a near processor's cache 700. So of many slices in a row that
+  // went the same way only some are timed.
+  static constexpr uint32_t kSlicesPerLook = 8;
+  static bool IsTimed(uint32_t row) { return row < 2 * ShmPace::kColdSlots || row % kSlicesPerLook == 0; }
 
   void EndTimedSlot(size_t bytes);
   static void Tell(const ShmPace& pace, std::atomic<uint32_t>* word);
@@ -72,6 +75,7 @@ class ShmPeerMemory {
   ShmPace loans_;
   Nanoseconds slot_begun_ = 0;  // 0: nothing is timed.
   uint32_t slots_in_row_ = 0;   // Slices through slots since the latest loan.
+  uint32_t loans_in_row_ = 0;   // Calls that read loans since the latest slice through a slot.
   bool works_;
 };
 

@@ -300,7 +300,7 @@ void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slo
     slots_.held[slot] = true;
     recv->cookie = slot;
     recv->data = shared_.slots + slot * shared_.slot_stride;
-    if (memory_ != nullptr) memory_->BeginSlot(recv->bytes);
+    if (IsTimed(*recv)) memory_->BeginSlot(recv->bytes);
     return;
   }
   // One is always free: there are as many cells as receives that can be posted or held.
@@ -341,7 +341,7 @@ bool ShmReceiver::Release(Recv* recv) {
   if ((recv->cookie & kInPlace) != 0) {
     const uint64_t region = slots_.regions_held[index];
     (region & kShmOnDevice) != 0 ? devices_.all->Release(region) : regions_->Release(region, recv->data);
-  } else if (memory_ != nullptr) {
+  } else if (IsTimed(*recv)) {
     memory_->EndSlot(recv->bytes);
   }
   ReturnSlot(index);

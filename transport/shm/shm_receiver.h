@@ -92,6 +92,8 @@ class ShmReceiver {
   std::byte* PlaceOf(const Recv& recv, uint32_t slot) const {
     return recv.landing != nullptr ? recv.landing : shared_.slots + slot * shared_.slot_stride;
   }
+  // Only slots that could have been lent: what is reduced, say, takes longer to be read.
+  bool IsTimed(const Recv& recv) const { return memory_ != nullptr && recv.landing != nullptr; }
   // Returns whether the data is here.
   bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault);
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_loan_choice.h"
 #include "transport/shm/shm_own_devices.h"
 #include "transport/shm/shm_regions.h"
 #include "transport/transport.h"
@@ -48,7 +49,7 @@ class ShmSender {
   }
 
   // Smallest slice to lend, in bytes. For a smaller one the system call takes longer than the copy that it saves.
-  static constexpr size_t kLeastLent = 16 * 1024;
+  static constexpr size_t kLeastLent = ShmPace::kLeastTimed;
   // Time for which a lent slice waits for the peer; then it is copied into its slot, which takes about as long. Those
   // behind it do not wait again until the peer has read one.
   static constexpr Nanoseconds LoanPatience(size_t bytes) {

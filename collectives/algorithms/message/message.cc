@@ -30,7 +30,8 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
       lent_slice_bytes_(LentSliceBytes(settings)),
       lent_bytes_(Lends(endpoint->limits()) ? std::min(lent_slice_bytes_, kMostLentAtOnceBytes) : 0),
       shares_memory_(endpoint->limits().shares_memory),
-      whole_end_(WholeEnd(endpoint->limits())) {
+      whole_{shares_memory_ ? kMostCopiedAtOnceBytes + 1 : 0,
+             lent_bytes_ > 0 ? endpoint->shortcuts().in_place : nullptr} {
   pipelines_.emplace_back(MessageChannel(settings), WindowSteps(settings));
   all_endpoints_.push_back(endpoint);
 }

@@ -93,8 +93,11 @@ class MessageRunner final : public PipelineRunner {
     for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
     return came ? TakeSlice(slice, call, data, bytes) : AtOnce::kNo;
   }
-  // Whether SendAtOnce never returns kBegun for messages of that size.
-  bool SendsWhole(size_t bytes) const { return bytes < whole_end_; }
+  // Whether SendAtOnce does not return kBegun for the next message, if it has that size.
+  bool SendsWhole(size_t bytes) const {
+    return bytes < whole_.end &&
+           (bytes < kLeastLentAtOnceBytes || whole_.in_place == nullptr || !whole_.in_place->MayLend());
+  }
 
   // Asks the link to lend the first slice of a message in host memory, if it is posted next (InPlace::Lends).
   bool AsksToLend(const std::byte* data, size_t bytes) const;
@@ -119,20 +122,14 @@ class MessageRunner final : public PipelineRunner {
   // a virtual machine with two cores).
   static constexpr size_t kMostCopiedAtOnceBytes = 32 * 1024;
   // Messages that are lent at once, if the link lends. Their receives copy them with the queue's lock held, up to 25
-  // us: less than it takes to wake a thread that waits for a turn. Loans of 16 KiB took longer than two copies
-  // (decision 88).
-  static constexpr size_t kLeastLentAtOnceBytes = 32 * 1024;
+  // us: less than it takes to wake a thread that waits for a turn.
+  static constexpr size_t kLeastLentAtOnceBytes = 16 * 1024;
   static constexpr size_t kMostLentAtOnceBytes = 256 * 1024;
   // A look at a socket is a system call, so there is one in place of this many at memory. A choice, not a measured
   // optimum.
   static constexpr int kPollsPerSystemCall = 16;
 
   static bool Lends(const Limits& limits) { return limits.shares_memory && limits.may_land_in.Has(MemoryKind::kHost); }
-  // SendsWhole for all messages that are smaller, in bytes.
-  static size_t WholeEnd(const Limits& limits) {
-    if (!limits.shares_memory) return 0;
-    return Lends(limits) ? kLeastLentAtOnceBytes : kMostCopiedAtOnceBytes + 1;
-  }
 
   // As the pipeline tags the only slice of a message.
   Tag TagOf(const Call& call) const { return PackTag(call, {0, 0, channel_}); }
@@ -158,7 +155,11 @@ class MessageRunner final : public PipelineRunner {
   const size_t lent_slice_bytes_;
   const size_t lent_bytes_;  // Largest message that can at all, in bytes.
   const bool shares_memory_;
-  const size_t whole_end_;
+  // What SendsWhole looks at.
+  const struct {
+    size_t end;
+    const InPlace* in_place;  // Null: nothing is lent.
+  } whole_;
   bool flushes_ = false;  // The work was begun at once.
   Send lent_;             // The slice of a message that was begun at once by lending it.
   MessageSchedule schedule_;

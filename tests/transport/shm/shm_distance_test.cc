@@ -65,6 +65,15 @@ TEST(ShmDistance, APeerIsNearOnceThatIsKnown) {
   EXPECT_FALSE(distance.is_near());
 }
 
+// Some machines' far processors are hardly farther than what decides about stores.
+TEST(ShmDistance, OneThatIsNotNearAnyMoreNeedNotBeFar) {
+  ShmDistance distance(SlotStores::kAuto);
+  Judge(&distance, All(kNear));
+  Judge(&distance, All(ShmDistance::kFarAbove - 2));
+  EXPECT_FALSE(distance.is_near());
+  EXPECT_FALSE(distance.asks_for_rewrite());
+}
+
 // Who lends memory fills no slots, so nobody may ever time what is asked for.
 TEST(ShmDistance, ANearPeerIsFoundAgainWithoutTheRewritesThatWereAskedFor) {
   ShmDistance distance(SlotStores::kAuto);

@@ -13,14 +13,16 @@ namespace {
 
 constexpr size_t kBytes = 64 * 1024;
 
-TEST(ShmPaceTest, IsTheMedianOfTheLatestCopies) {
+TEST(ShmPaceTest, IsTheLeastOfTheLatestCopies) {
   ShmPace pace;
-  for (const Nanoseconds took : {100, 90, 5000, 110}) pace.Add(kBytes, took);
+  for (const Nanoseconds took : {90, 100, 5000, 110}) pace.Add(kBytes, took);
   EXPECT_EQ(pace.value(), 0u) << "too few to tell";
   pace.Add(kBytes, 120);
-  EXPECT_EQ(pace.value(), 110u);
-  for (int i = 0; i < 3; ++i) pace.Add(kBytes / 2, 100);
-  EXPECT_EQ(pace.value(), 200u) << "for 64 KiB";
+  EXPECT_EQ(pace.value(), 90u);
+  pace.Add(kBytes / 2, 100);
+  EXPECT_EQ(pace.value(), 100u) << "200 for 64 KiB, and the 90 is too old";
+  for (size_t i = 1; i < ShmPace::kSamples; ++i) pace.Add(kBytes, 300);
+  EXPECT_EQ(pace.value(), 200u);
 }
 
 TEST(ShmPaceTest, IsKnownHoweverShortOrLongCopiesTake) {
@@ -56,8 +58,35 @@ TEST(ShmLoanChoiceTest, TheFasterWayIsTakenAndTheOtherNowAndThen) {
   EXPECT_EQ(CountLoans(&choice, 64 + 128 + 256 + 512, {.fill = 100, .read = 100, .loan = 300}), 64) << "four times";
   EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 100, .read = 100, .loan = 300}), 160) << "ten times";
   EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 400, .read = 400, .loan = 300}), 10080);
-  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 190, .read = 180, .loan = 300}), 160) << "the copies go side by side";
+  EXPECT_EQ(CountLoans(&choice, 10240, {.fill = 150, .read = 150, .loan = 300}), 160);
   EXPECT_EQ(CountLoans(&choice, 10240, {.fill = UINT32_MAX, .read = UINT32_MAX, .loan = UINT32_MAX}), 10080);
+}
+
+TEST(ShmLoanChoiceTest, WhoeverAsksOnlyWhereItMayBeWorthWhileKnowsBothWays) {
+  ShmLoanChoice choice;
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_TRUE(choice.MayLend()) << "nothing is known yet";
+    choice.Lends({});
+    choice.Sent();
+  }
+  int asked = 0;
+  int loans = 0;
+  for (int i = 0; i < 128 + 256 + 512; ++i) {
+    if (choice.MayLend()) {
+      ++asked;
+      loans += choice.Lends({.fill = 100, .read = 100, .loan = 300}) ? 1 : 0;
+    }
+    choice.Sent();
+  }
+  EXPECT_EQ(asked, 3 * 16);
+  EXPECT_EQ(loans, 3 * 16) << "in a row each time";
+  EXPECT_TRUE(choice.MayLend());
+  EXPECT_FALSE(choice.Lends({.fill = 300, .read = 300, .loan = 300})) << "a slot, for once";
+  choice.Sent();
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(choice.MayLend()) << "loans are faster now";
+    choice.Sent();
+  }
 }
 
 TEST(ShmLoanChoiceTest, TheAnswerStaysUntilTheSliceIsSentAndSlotsBecomeWarm) {
