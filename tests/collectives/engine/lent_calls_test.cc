@@ -107,7 +107,7 @@ class LentCallsTest : public testing::Test {
   }
   bool MayLend() { return ranks_[0].links.At(1, 0)->shortcuts().in_place->MayLend(); }
 
-  const PlanSettings plan_;
+  const PlanSettings plan_ = PlanSettings();
   std::vector<std::unique_ptr<ShmPair>> pairs_;
   Rank ranks_[2] = {Rank(0), Rank(1)};
   uint64_t sequence_ = 0;
