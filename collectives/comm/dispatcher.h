@@ -171,7 +171,7 @@ class Dispatcher {
     return !turn.is_stopping() && turn.MayDriveMessages() && !failures_->ended() && driver_.MayMoveAtOnce();
   }
   // Sends it at once if that is possible, else queues it. Returns whether it has ended; the caller marks it as done.
-  bool StartSend(CallQueue::Turn* turn, Request* request);
+  bool StartSend(CallQueue::Turn* turn, Request* request, bool awaited = false);
   // RunExchange's parts: starts both within one lock, and looks for the end of one as WaitAgain does.
   bool StartsBoth(Request* send, Request* recv);
   void LookFor(Request* request);
@@ -179,15 +179,17 @@ class Dispatcher {
   bool MayLookOn(const CallQueue::Turn& turn, const Request& request, int looks) const;
   // Moves a message of those arguments that is not queued, if it is first (Driver::MoveAtOnce).
   AtOnce MoveFirst(CallQueue::Turn* turn, const CallArguments& given, const Message& message, int polls);
-  // The same for a send that is only being started (Driver::StartAtOnce).
-  AtOnce StartFirst(const CallQueue::Turn& turn, const CallArguments& given, const Message& message);
+  // The same for a send that is only being started (Driver::StartAtOnce). Not lent if it can be copied whole, unless it
+  // is `awaited` at once: others may be started behind it, and would have to wait for the peer to read it.
+  AtOnce StartFirst(const CallQueue::Turn& turn, const CallArguments& given, const Message& message, bool awaited);
   // MoveFirst for a request that may be posted. One that has ended has left the queue.
   AtOnce MovePosted(CallQueue::Turn* turn, Request* request, int polls);
-  // For a send: the receive that is posted first, or null. Its sender may come to read this rank's data only then, so
-  // whoever waits for the send receives meanwhile.
+  // For a message: the receive that is posted first, if that is another one, or null. Whoever waits looks for it too:
+  // its sender may come to read this rank's data only then, and the awaited message may come behind it.
   static Request* AwaitedMeanwhile(const CallQueue::Turn& turn, const Request& request);
-  // Whether other messages are posted than the request, those of that group, and the one that is received meanwhile.
-  static bool HasOthersPosted(const CallQueue::Turn& turn, const Request& request);
+  // Whether other messages are posted than the request and those of that group, if any, that have to be driven
+  // meanwhile: sends, or many receives. A few receives are left for the few microseconds that looks take.
+  static bool HasOthersPosted(const CallQueue::Turn& turn, const Request* request);
   // Their part for a collective. What repeats nothing is planned.
   std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
   // Whether the communicator has ended, though nobody may have noted that yet: then the long way tells how.

@@ -48,7 +48,7 @@ bool Dispatcher::StartsBoth(Request* send, Request* recv) {
   if (!IsGoodMessage(send->arguments) || !IsGoodMessage(recv->arguments)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (by_priority() || !MaySubmitNow(turn)) return false;
-  if (StartSend(&turn, send)) requests_->MarkDone(send, Code::kOk);
+  if (StartSend(&turn, send, true)) requests_->MarkDone(send, Code::kOk);
   turn.PostMessage(recv, false);  // This thread looks for it at once.
   return true;
 }

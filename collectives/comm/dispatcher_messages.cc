@@ -23,6 +23,8 @@ constexpr auto kAlignmentMasks = [] {
 
 // Queued messages among which a short wait looks for those of its group.
 constexpr size_t kMostLooks = 256;
+// Posted receives beside which a wait goes on looking.
+constexpr size_t kMostReceivesLeft = 16;
 
 Message MessageOf(const CallArguments& a) {
   Message message;
@@ -61,7 +63,7 @@ Message PostedMessageOf(Request* request) {
     EndBegun(&turn, 1);
     if (moved == AtOnce::kDone) return EndAtOnce(&turn, given);
     if (message.sends || moved == AtOnce::kNever || queue_->IsWanted()) return std::nullopt;
-    if (turn.FirstPosted() != nullptr || !driver_.MayLookAgain()) return std::nullopt;
+    if (HasOthersPosted(turn, nullptr) || !driver_.MayLookAgain()) return std::nullopt;
     if (looks == MessageLooks(message.peer, BytesOf(message))) return std::nullopt;
   }
 }
@@ -89,8 +91,11 @@ AtOnce Dispatcher::MoveFirst(CallQueue::Turn* turn, const CallArguments& given, 
   return driver_.MoveAtOnce(message, polls, others_posted);
 }
 
-AtOnce Dispatcher::StartFirst(const CallQueue::Turn& turn, const CallArguments& given, const Message& message) {
+AtOnce Dispatcher::StartFirst(const CallQueue::Turn& turn, const CallArguments& given, const Message& message,
+                              bool awaited) {
   if (turn.FirstPosted() != nullptr && turn.HasPostedBefore(given, nullptr)) return AtOnce::kNo;
+  const bool is_copied = !awaited && messages_.CopiesWhole(message.peer, BytesOf(message));
+  if (is_copied && driver_.MayMoveAtOnce()) return driver_.StartWhole(message);
   return driver_.StartAtOnce(message);
 }
 
@@ -138,9 +143,9 @@ void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
 }
 
 Request* Dispatcher::AwaitedMeanwhile(const CallQueue::Turn& turn, const Request& request) {
-  if (request.arguments.kind != CollectiveKind::kSend) return nullptr;
   Request* const first = turn.FirstPosted();
-  return first != nullptr && first->arguments.kind == CollectiveKind::kRecv ? first : nullptr;
+  if (!IsMessage(request.arguments.kind) || first == nullptr || first == &request) return nullptr;
+  return first->arguments.kind == CollectiveKind::kRecv ? first : nullptr;
 }
 
 bool Dispatcher::EndAnyBegun(CallQueue::Turn* turn, int polls) {
@@ -178,7 +183,7 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   if (!MaySubmitNow(turn)) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   // A send that is over at once needs a request for its handle only.
-  const bool is_whole = sends && messages_.SendsWhole(given.root, given.count * TypeBytes(given.type));
+  const bool is_whole = sends && messages_.CopiesWhole(given.root, given.count * TypeBytes(given.type));
   const bool may_end = is_whole && given.done() == nullptr && requests_->HasSpare();
   if (may_end && !turn.HasPostedBefore(given, nullptr) && driver_.StartWhole(MessageOf(given)) == AtOnce::kDone) {
     turn.CountMessage(given);
@@ -199,12 +204,12 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   return true;
 }
 
-bool Dispatcher::StartSend(CallQueue::Turn* turn, Request* request) {
+bool Dispatcher::StartSend(CallQueue::Turn* turn, Request* request, bool awaited) {
   const CallArguments& given = request->arguments;
   Message message = MessageOf(given);
   message.cookie = request;
   message.timeout = given.timeout();
-  const AtOnce moved = StartFirst(*turn, given, message);
+  const AtOnce moved = StartFirst(*turn, given, message, awaited);
   if (moved == AtOnce::kDone) {
     turn->CountMessage(given);
   } else if (moved == AtOnce::kBegun) {
@@ -271,14 +276,15 @@ int Dispatcher::MessageLooksFor(const CallQueue::Turn& turn, const Request& requ
 }
 
 bool Dispatcher::MayLookOn(const CallQueue::Turn& turn, const Request& request, int looks) const {
-  return looks < MessageLooksFor(turn, request) && driver_.MayLookAgain() && !HasOthersPosted(turn, request) &&
+  return looks < MessageLooksFor(turn, request) && driver_.MayLookAgain() && !HasOthersPosted(turn, &request) &&
          !queue_->IsWanted();
 }
 
-bool Dispatcher::HasOthersPosted(const CallQueue::Turn& turn, const Request& request) {
-  const Request* const receive = AwaitedMeanwhile(turn, request);
+bool Dispatcher::HasOthersPosted(const CallQueue::Turn& turn, const Request* request) {
+  size_t left = kMostReceivesLeft;
   for (const Request* each = turn.FirstPosted(); each != nullptr; each = each->next) {
-    if (each != &request && each->group != &request && each != receive) return true;
+    if (request != nullptr && (each == request || each->group == request)) continue;
+    if (each->arguments.kind != CollectiveKind::kRecv || left-- == 0) return true;
   }
   return false;
 }
@@ -303,7 +309,8 @@ AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls
   AtOnce moved =
       IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls, &any);
   if (Request* const receive = AwaitedMeanwhile(*turn, *request); receive != nullptr && moved == AtOnce::kNo) {
-    moved = MovePosted(turn, receive, 1);
+    const bool is_before = turn->IsPosted(request) && turn->HasPostedBefore(request->arguments, request);
+    moved = MovePosted(turn, receive, is_before ? polls : 1);
     any |= moved == AtOnce::kDone;
   }
   // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.

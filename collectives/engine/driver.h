@@ -88,7 +88,7 @@ class Driver {
     if (!MayMoveAtOnce() || !MayPass(others_posted || messages_->has_active())) return AtOnce::kNo;
     return MoveMessage([&] { return messages_->MoveAtOnce(message, polls); });
   }
-  // The same for a receive, and for a send of which Messages::SendsWhole is true.
+  // The same for a receive, and for a send of which Messages::CopiesWhole is true.
   AtOnce ReceiveAtOnce(const Message& message, int polls, bool others_posted) {
     if (!MayMoveAtOnce() || !MayPass(others_posted || messages_->has_active())) return AtOnce::kNo;
     return MoveMessage([&] { return messages_->ReceiveAtOnce(message, polls); });
@@ -102,7 +102,7 @@ class Driver {
     if (!MayMoveAtOnce()) return AtOnce::kNo;
     return MoveMessage([&] { return messages_->MoveAtOnce(message, 0); });
   }
-  // StartAtOnce where MayMoveAtOnce and Messages::SendsWhole are true.
+  // StartAtOnce where MayMoveAtOnce and Messages::CopiesWhole are true.
   AtOnce StartWhole(const Message& message) {
     return MoveMessage([&] { return messages_->SendWhole(message); });
   }

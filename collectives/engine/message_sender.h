@@ -34,7 +34,7 @@ class MessageSender {
   AtOnce SendAtOnce(const Message& message) {
     return SendsWhole(BytesOf(message)) ? SendWhole(message) : SendOrBegin(message);
   }
-  // The same for a message that SendsWhole.
+  // The same for a message of which CopiesWhole is true: it is not lent.
   AtOnce SendWhole(const Message& message) {
     const size_t bytes = BytesOf(message);
     if (uses_tags_ && bytes > EagerBytesWithTags(context_.plan())) return AtOnce::kNo;  // It is offered.
@@ -43,6 +43,7 @@ class MessageSender {
     return moved;
   }
   bool SendsWhole(size_t bytes) const { return runner_.SendsWhole(bytes); }
+  bool CopiesWhole(size_t bytes) const { return runner_.CopiesWhole(bytes); }
   // Whether all that there is to do is to end a message that SendAtOnce has begun.
   bool has_only_begun() const {
     return has_begun_ && lists_.queue.empty() && lists_.granted.empty() && lists_.offered.empty() &&

@@ -46,7 +46,7 @@ class Messages {
       Activate(peer);
     return moved;
   }
-  // MoveAtOnce for a send of which SendsWhole is true.
+  // MoveAtOnce for a send of which CopiesWhole is true: it is copied, not lent.
   AtOnce SendWhole(const Message& message) {
     MessagePeer* const peer = IdlePeerOf(message);
     const bool may = peer != nullptr && message.IsReady() && message.input.queue == nullptr;
@@ -64,6 +64,11 @@ class Messages {
   bool SendsWhole(int peer, size_t bytes) const {
     const MessagePeer* const known = peers_[static_cast<size_t>(peer)].get();
     return known != nullptr && known->sender().SendsWhole(bytes);
+  }
+  // Whether that is so if it is not lent.
+  bool CopiesWhole(int peer, size_t bytes) const {
+    const MessagePeer* const known = peers_[static_cast<size_t>(peer)].get();
+    return known != nullptr && known->sender().CopiesWhole(bytes);
   }
   // Whether all that has been taken on is messages that MoveAtOnce has begun.
   bool HasOnlyBegun() const;

@@ -78,7 +78,7 @@ class MessageRunner final : public PipelineRunner {
   AtOnce SendAtOnce(const Call& call, const std::byte* data, size_t bytes) {
     return SendsWhole(bytes) ? SendWhole(call, data, bytes) : SendOrBegin(call, data, bytes);
   }
-  // SendAtOnce for a message that SendsWhole.
+  // SendAtOnce for a message that is not lent, of which CopiesWhole is true.
   AtOnce SendWhole(const Call& call, const std::byte* data, size_t bytes) {
     if (short_path_ == nullptr || bytes > short_bytes_) return AtOnce::kNo;
     if (!short_path_->SendCopy(TagOf(call), data, static_cast<uint32_t>(bytes)).ok()) return AtOnce::kNo;
@@ -93,10 +93,12 @@ class MessageRunner final : public PipelineRunner {
     for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
     return came ? TakeSlice(slice, call, data, bytes) : AtOnce::kNo;
   }
+  // Whether a message of that size is copied into the link at once, unless it is lent: what SendWhole is for.
+  bool CopiesWhole(size_t bytes) const { return bytes < whole_.end; }
   // Whether SendAtOnce does not return kBegun for the next message, if it has that size.
   bool SendsWhole(size_t bytes) const {
-    return bytes < whole_.end &&
-           (bytes < kLeastLentAtOnceBytes || whole_.in_place == nullptr || !whole_.in_place->MayLend());
+    if (!CopiesWhole(bytes)) return false;
+    return bytes < kLeastLentAtOnceBytes || whole_.in_place == nullptr || !whole_.in_place->MayLend();
   }
 
   // Asks the link to lend the first slice of a message in host memory, if it is posted next (InPlace::Lends).
