@@ -24,7 +24,7 @@ inline void SetOp(annulus_op_t op, CallArguments* arguments) {
 
 // Run for what no short cut has done; `again` is what came of that.
 annulus_status_t RunInFull(annulus_comm_t* comm, const CallArguments& arguments, std::optional<Code> again);
-// A call that repeats the latest small one, or a small message, is over before anything else is looked at. Inlined, so
+// A call that repeats a recent small one, or a small message, is over before anything else is looked at. Inlined, so
 // that each function knows its kind.
 [[gnu::always_inline]] inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
   if (comm == nullptr) return Reject("comm is null");
@@ -47,7 +47,7 @@ annulus_status_t SubmitInFull(annulus_comm_t* comm, std::span<const CallArgument
 inline annulus_status_t Submit(annulus_comm_t* comm, std::span<const CallArguments> calls,
                                annulus_request_t** request) {
   return Guarded([&] {
-    // A small call that repeats the latest one is queued, and small messages move, before anything else is looked at.
+    // A small call that repeats a recent one is queued, and small messages move, before anything else is looked at.
     if (Unwrap(comm)->SubmitAgain(calls, request)) [[likely]]
       return ANNULUS_OK;
     return SubmitInFull(comm, calls, request);

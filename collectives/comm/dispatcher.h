@@ -43,10 +43,10 @@ class Dispatcher {
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
-  // Short cut for a small collective that repeats the latest one with other data, so that most of the bookkeeping stays
-  // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
-  // proceed at once, which takes a microsecond or two, and as long as its data takes to be copied. Does nothing, and
-  // returns nothing, for any other call.
+  // Short cut for a small collective that repeats one of the latest few with other data, so that most of the
+  // bookkeeping stays the same, and for a small message that can be sent or received at once. Holds the queue's lock
+  // while the call can proceed at once, which takes a microsecond or two, and as long as its data takes to be copied.
+  // Does nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given) {
     return IsMessage(given.kind) ? RunMessageAtOnce(given) : RunCallAgain(given);
   }
@@ -137,23 +137,23 @@ class Dispatcher {
   bool MaySubmitAgain() const {
     return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed);
   }
-  bool CanRunAgain(const CallArguments& given) const;
+  bool CanRunAgain(const CallArguments& given);
   // The same for a queued call, whose buffers were looked up before: asks no driver of a device.
-  bool CanDriveAgain(const Request& request) const;
+  bool CanDriveAgain(const Request& request);
   // The same for one that SubmitAgain has queued.
-  bool CanStillDriveAgain(const Request& request) const {
-    return request.plan == engine_.plan() && !failures_->ended() && driver_.MayRepeat();
+  bool CanStillDriveAgain(const Request& request) {
+    return !failures_->ended() && driver_.MayRepeat() && engine_.RepeatsPlan(request.plan);
   }
   // The part that all have.
-  bool RepeatsLatest(const CallArguments& given) const;
-  // Whether the call equals the latest one but for its buffers, where it is no allreduce.
-  bool EqualsLatest(const CallArguments& given) const;
+  bool RepeatsRecent(const CallArguments& given);
+  // Whether the call equals one of the latest few but for its buffers, where it is no allreduce.
+  bool EqualsRecent(const CallArguments& given);
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
   // SubmitAgain for what is not one message.
   bool SubmitCallsAgain(std::span<const CallArguments> group, void* handle);
-  // SubmitAgain for a group of allreduces that can be done as one. They need not repeat the latest call.
+  // SubmitAgain for a group of allreduces that can be done as one. They need not repeat any.
   bool SubmitAsOne(std::span<const CallArguments> given, void* handle);
   // The same for a group of other collectives, which go one after the other, and for one collective that repeats
   // nothing. They are queued, as Queue does.
@@ -196,7 +196,7 @@ class Dispatcher {
   bool HasEnded() const { return failures_->ended() || driver_.Stopped(); }
   // Whether a call that is next in the queue may be driven by whoever waits for it: it waits for no stream or device.
   bool MayDriveNow(const Request& request) const;
-  // Ends it if it repeats the latest one and all that it needs is there. *resumes: it has begun, for DriveOn.
+  // Ends it if it repeats a recent one and all that it needs is there. *resumes: it has begun, for DriveOn.
   bool EndsNow(const Request& request, bool* resumes);
   // Drives what did not end so, or is to be planned. Gives the lock back meanwhile; `awaited` stays valid.
   std::optional<Code> DriveOn(CallQueue::Turn* turn, const Request& request, Request* awaited, bool resumes,

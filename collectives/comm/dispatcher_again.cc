@@ -1,4 +1,4 @@
-// The short cuts of Dispatcher: small collectives that repeat the latest one with other data, and waits for any that is
+// The short cuts of Dispatcher: small collectives that repeat a recent one with other data, and waits for any that is
 // next in the queue.
 #include <algorithm>
 #include <functional>
@@ -8,18 +8,18 @@
 
 namespace annulus {
 
-bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
+bool Dispatcher::RepeatsRecent(const CallArguments& given) {
   if (failures_->ended() || !driver_.MayRepeat()) return false;
-  // The engine's latest call was valid, so only the buffers remain to be checked.
+  // A recent call of the engine's was valid, so only the buffers remain to be checked.
   if (given.kind == CollectiveKind::kAllreduce) {
     return engine_.Repeats(given.kind, given.type, given.op, 0, given.count) && given.created_op == 0 &&
            HasGoodBuffers(given);
   }
-  if (!EqualsLatest(given)) return false;
+  if (!EqualsRecent(given)) return false;
   return given.kind == CollectiveKind::kBarrier || HasGoodBuffers(given, rank(), nranks());
 }
 
-bool Dispatcher::EqualsLatest(const CallArguments& given) const {
+bool Dispatcher::EqualsRecent(const CallArguments& given) {
   const CollectiveKind kind = given.kind;
   if (kind == CollectiveKind::kBarrier) return engine_.Repeats(kind, DataType{}, ReduceOp{}, 0, 0);
   if (given.created_op != 0) return false;
@@ -29,14 +29,14 @@ bool Dispatcher::EqualsLatest(const CallArguments& given) const {
   return engine_.RepeatsParts(kind, given.type, op, root, given.count, given.send_layout, given.recv_layout);
 }
 
-bool Dispatcher::CanRunAgain(const CallArguments& given) const {
-  return RepeatsLatest(given) && (is_plain() || CanRunAgainHere(given));
+bool Dispatcher::CanRunAgain(const CallArguments& given) {
+  return RepeatsRecent(given) && (is_plain() || CanRunAgainHere(given));
 }
 
-bool Dispatcher::CanDriveAgain(const Request& request) const {
+bool Dispatcher::CanDriveAgain(const Request& request) {
   const CallArguments& a = request.arguments;
   const bool is_plain = !request.is_fused() && request.stream == nullptr;
-  return is_plain && a.send_queue == nullptr && a.recv_queue == nullptr && !by_priority() && RepeatsLatest(a);
+  return is_plain && a.send_queue == nullptr && a.recv_queue == nullptr && !by_priority() && RepeatsRecent(a);
 }
 
 bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {

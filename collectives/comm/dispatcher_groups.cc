@@ -115,7 +115,7 @@ bool Dispatcher::SubmitInTurn(std::span<const CallArguments> given, void* handle
 
 void Dispatcher::BeginNextOf(CallQueue::Turn* turn, const Request* group) {
   Request* const next = turn->FirstCall();
-  if (IsNextMember(next, *group) && MayDriveMember(turn, *next) && EqualsLatest(next->arguments))
+  if (IsNextMember(next, *group) && MayDriveMember(turn, *next) && EqualsRecent(next->arguments))
     next->plan = engine_.plan();
   BeginNext(turn);
 }

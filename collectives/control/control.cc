@@ -191,25 +191,27 @@ std::optional<Verdict> Control::Parted(const std::vector<int>& ranks, bool expec
   return reason;
 }
 
+// A pause of this process says nothing about rank 0, which may have been paused with it, as where their machine was;
+// and what rank 0 has said since then may be unread in the socket. So the wait begins anew after one.
 bool Control::AwaitVerdict(Deadline until) {
-  const Nanoseconds start = Now();
+  constexpr Nanoseconds kLook = 100 * kMillisecond;
+  constexpr Nanoseconds kOverslept = 200 * kMillisecond;
+  int pauses_left = kMostPauses;
+  Nanoseconds start = Now();
   for (Nanoseconds now = start;; now = Now()) {
     const Deadline due = VerdictDue(start, heard_at_.load(), until);
     if (now >= due) return has_verdict();
-    if (verdict_.WaitFor(due - now)) return true;
+    const Deadline wakes = std::min(due, now + kLook);
+    if (verdict_.WaitFor(wakes - now)) return true;
+    const Nanoseconds woke = Now();
+    if (woke - wakes > kOverslept && pauses_left-- > 0) start = woke;
   }
 }
 
 Verdict Control::Report(const Status& failure, const Call& call, Deadline until) {
   if (has_verdict()) return verdict();
-  const Nanoseconds start = Now();
   thread_->Post([failure, call](ControlRole* role) { role->Report(failure, call); });
-  bool known = AwaitVerdict(until);
-  // Far too late: this process was stopped meanwhile, and the verdict may be unread in the socket.
-  constexpr Nanoseconds kOverslept = 200 * kMillisecond;
-  const Nanoseconds late = Now() - VerdictDue(start, heard_at_.load(), until);
-  if (!known && late > kOverslept) known = verdict_.WaitFor(kVerdictGrace);
-  if (!known) {
+  if (!AwaitVerdict(until)) {
     const Verdict alone = UnansweredVerdict(thread_->rank(), path_is_silent_.load());
     Conclude(alone);
     thread_->Post([alone](ControlRole* role) { role->Settle(alone); });

@@ -41,8 +41,10 @@ class Control {
   // Time that Report waits for the arbiter after its last sign of life, which comes every Arbiter::kSignInterval while
   // it investigates.
   static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
-  // Time that Report waits in all.
+  // Time that Report waits in all, where this process is not paused meanwhile.
   static constexpr Nanoseconds kMostVerdictWait = 12 * kSecond;
+  // Pauses of this process after which Report begins to wait anew.
+  static constexpr int kMostPauses = 3;
   // Time that Close waits for sent messages to arrive; longer, but bounded by the grace of ControlJudge and
   // ControlMember, while a broken connection is made again.
   static constexpr Nanoseconds kCloseGrace = 200 * kMillisecond;
@@ -71,8 +73,8 @@ class Control {
 
   // Reports to the arbiter that `failure` happened on this rank in `call` (sequence 0: outside any), and returns the
   // common verdict. Blocks while rank 0 gives signs of life, up to kMostVerdictWait; kVerdictGrace after the last one,
-  // but not before the call's deadline `until`, this rank reaches a verdict alone. A rank 0 that is paused for less is
-  // not at fault.
+  // or after a pause of this process, but not before the call's deadline `until`, this rank reaches a verdict alone. A
+  // rank 0 that is paused for less is not at fault.
   Verdict Report(const Status& failure, const Call& call, Deadline until = 0);
 
   // Tells the arbiter that a collective takes long here, so that it asks whether all ranks agree on the call. Ranks

@@ -19,25 +19,36 @@ Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology,
       choice_(settings, topology),
       links_(links),
       monitor_(monitor),
-      parts_(topology.nranks) {
+      recent_(rank, job(), links, staging),
+      latest_(&recent_.latest()) {
   MakeRunners(staging);
 }
 
 void Engine::MakeRunners(SlotMemory* staging) {
   for (const AlgorithmRow* row : AllAlgorithms()) {
-    if (row->make != nullptr) runners_[static_cast<size_t>(row->algorithm)] = row->make(rank_, job(), links_, staging);
+    if (row->make == nullptr || row->algorithm == Algorithm::kOneHop) continue;
+    runners_[static_cast<size_t>(row->algorithm)] = row->make(rank_, job(), links_, staging);
   }
   current_ = runners_[static_cast<size_t>(Algorithm::kRing)].get();
 }
 
-size_t Engine::MemoryBytes() const { return sizeof(Engine) + RunnersBytes(job()) + CallParts::MemoryBytes(nranks()); }
+Runner* Engine::RunnerOf(RecentCall* call) const {
+  const Algorithm algorithm = call->params.algorithm;
+  return algorithm == Algorithm::kOneHop ? call->one_hop.get() : runners_[static_cast<size_t>(algorithm)].get();
+}
+
+size_t Engine::MemoryBytes() const {
+  return sizeof(Engine) + RunnersBytes(job()) - RowOf(Algorithm::kOneHop).memory_bytes(job()) +
+         RecentCalls::MemoryBytes(job());
+}
 
 ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
   const bool has_parts = IsDirect(call.kind) || HasVariableParts(call.kind);
-  if (has_parts) parts_.Fill(rank_, call, buffers.count, buffers.input_layout, buffers.output_layout);
-  PlanInput input{call, work_.element_bytes, rank_, nranks(), nullptr, nullptr, 0};
-  if (has_parts) input.input_parts = parts_.input();
-  if (has_parts) input.output_parts = parts_.output();
+  CallParts& parts = latest_->parts;
+  if (has_parts) parts.Fill(rank_, call, buffers.count, buffers.input_layout, buffers.output_layout);
+  PlanInput input{call, latest_->work.element_bytes, rank_, nranks(), nullptr, nullptr, 0};
+  if (has_parts) input.input_parts = parts.input();
+  if (has_parts) input.output_parts = parts.output();
   if (buffers.segments != nullptr) {
     input.input_parts = buffers.segments->chunks().data();
     input.tensor_count = buffers.segments->first_count();
@@ -49,51 +60,57 @@ ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
 bool Engine::StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const {
   if (call.kind != CollectiveKind::kAllreduce || buffers.input.data == buffers.output.data) return false;
   if (!RowOf(algorithm).may_stream_output) return false;
-  return 2 * call.count * work_.element_bytes > host_.stream_bytes;
+  return 2 * call.count * latest_->work.element_bytes > host_.stream_bytes;
+}
+
+void Engine::Describe(const Call& call, const Buffers& buffers, Work* work) const {
+  work->call = call;
+  work->input = buffers.input;
+  work->output = buffers.output;
+  work->type = call.type;
+  work->element_bytes = HasType(call.kind) ? TypeBytes(call.type) : 1;
+  work->op = IsPremulSum(call.op) ? ReduceOp::kSum : call.op;
+  work->custom = Reduces(call.kind) ? buffers.custom : CustomReduction();
+  if (call.op == ReduceOp::kAvg && nranks() == 1) {
+    // A division by one is not a copy: like every result, its NaN is canonical and its float8 saturates.
+    work->custom.scales = true;
+    work->custom.factor = 1;
+  }
+  work->divisor = call.op == ReduceOp::kAvg && nranks() > 1 ? nranks() : 0;
+  work->rank = rank_;
+  work->nranks = nranks();
+  work->links = links_;
+  work->monitor = monitor_;
+  work->segments = buffers.segments;
+  work->fold = buffers.fold;
+  work->lends = host_.lends && !Reduces(call.kind);
+  work->short_polls = host_.short_polls;
 }
 
 void Engine::Start(const Call& call, const Buffers& buffers) {
   ANNULUS_CHECK(done());
-  work_.call = call;
-  work_.input = buffers.input;
-  work_.output = buffers.output;
-  work_.type = call.type;
-  work_.element_bytes = HasType(call.kind) ? TypeBytes(call.type) : 1;
-  work_.op = IsPremulSum(call.op) ? ReduceOp::kSum : call.op;
-  work_.custom = Reduces(call.kind) ? buffers.custom : CustomReduction();
-  if (call.op == ReduceOp::kAvg && nranks() == 1) {
-    // A division by one is not a copy: like every result, its NaN is canonical and its float8 saturates.
-    work_.custom.scales = true;
-    work_.custom.factor = 1;
-  }
-  work_.divisor = call.op == ReduceOp::kAvg && nranks() > 1 ? nranks() : 0;
-  work_.rank = rank_;
-  work_.nranks = nranks();
-  work_.links = links_;
-  work_.monitor = monitor_;
-  work_.segments = buffers.segments;
-  work_.fold = buffers.fold;
-  params_ = Plan(call, buffers);
+  latest_ = &recent_.Begin();
+  Work& work = latest_->work;
+  Describe(call, buffers, &work);
+  ScheduleParams& params = latest_->params;
+  params = Plan(call, buffers);
   // Whatever the kind: its device has got the program.
-  if (buffers.fold != nullptr && buffers.fold->pieces > 0) params_.algorithm = Algorithm::kSharedFold;
-  work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
-  work_.lends = host_.lends && !Reduces(call.kind);
-  work_.short_polls = host_.short_polls;
-  SetRepeatable(nullptr);
+  if (buffers.fold != nullptr && buffers.fold->pieces > 0) params.algorithm = Algorithm::kSharedFold;
+  work.streams_output = StreamsOutput(call, buffers, params.algorithm);
   staged_.staging = buffers.staging;
   if (buffers.staging.queue == nullptr) return StartRunner();
-  current_ = runners_[static_cast<size_t>(params_.algorithm)].get();
+  current_ = RunnerOf(latest_);
   staged_.copies.Start(buffers.staging.queue, buffers.staging.inputs, StagedCopies::Direction::kFromDevice);
   phase_ = Phase::kLoads;
 }
 
 void Engine::StartRunner() {
-  current_ = runners_[static_cast<size_t>(params_.algorithm)].get();
+  current_ = RunnerOf(latest_);
   ANNULUS_CHECK(current_ != nullptr);
-  current_->Start(params_, &work_);
+  current_->Start(latest_->params, &latest_->work);
   phase_ = Phase::kRuns;
   // What is repeated lies in host memory, and of a staged call only the copies do.
-  if (staged_.staging.queue == nullptr) SetRepeatable(current_->repeatable());
+  if (staged_.staging.queue == nullptr && current_ == latest_->one_hop.get()) recent_.Keep();
 }
 
 Status Engine::Copy(bool* moved) {
@@ -109,16 +126,17 @@ Status Engine::Copy(bool* moved) {
 }
 
 void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
-  ANNULUS_CHECK(done() && repeat_.runner != nullptr);
-  work_.call.sequence = sequence;
-  work_.input.data = static_cast<const std::byte*>(input);
-  work_.output.data = static_cast<std::byte*>(output);
+  ANNULUS_CHECK(done() && latest_->repeatable != nullptr);
+  Work& work = latest_->work;
+  work.call.sequence = sequence;
+  work.input.data = static_cast<const std::byte*>(input);
+  work.output.data = static_cast<std::byte*>(output);
   phase_ = Phase::kRuns;
-  repeat_.runner->StartAgain();
+  latest_->repeatable->StartAgain();
 }
 
 bool Engine::FinishesAtOnce() {
-  if (repeat_.runner->FinishesAtOnce()) phase_ = Phase::kDone;
+  if (latest_->repeatable->FinishesAtOnce()) phase_ = Phase::kDone;
   return done();
 }
 
@@ -134,14 +152,15 @@ Status Engine::Progress(bool* moved) {
     return Copy(moved);
   Status status = current_->Progress(moved);
   if (current_->declined()) [[unlikely]] {
-    params_.algorithm = params_.if_declined;
+    latest_->params.algorithm = latest_->params.if_declined;
     StartRunner();
     *moved = true;
   }
   const bool is_staged = staged_.staging.queue != nullptr;
   if (current_->done()) phase_ = is_staged ? Phase::kStores : Phase::kDone;
-  if (work_.custom.user != nullptr) [[unlikely]] {
-    const int32_t failure = work_.custom.user->failure.load(std::memory_order_relaxed);
+  const UserReduction* const user = latest_->work.custom.user;
+  if (user != nullptr) [[unlikely]] {
+    const int32_t failure = user->failure.load(std::memory_order_relaxed);
     if (failure != 0) return ReductionFailed(rank_, failure);
   }
   if (!status.ok() || phase_ != Phase::kStores) return status;

@@ -14,6 +14,7 @@
 #include "collectives/algorithms/runner.h"
 #include "collectives/choice/plan.h"
 #include "collectives/engine/call_parts.h"
+#include "collectives/engine/recent_calls.h"
 #include "collectives/engine/staged_copies.h"
 
 namespace annulus {
@@ -43,28 +44,40 @@ class Engine {
   // Units: call.count in elements of call.type.
   void Start(const Call& call, const Buffers& buffers);
 
-  // Whether a call equals the latest one except for its number, and its runner can repeat it. Then StartAgain may begin
-  // it without planning. What its kind does not have is 0. Values in place of a Call: fields that have just been put
-  // together are compared as one wider word, which would wait for every store before it.
-  bool Repeats(CollectiveKind kind, DataType type, ReduceOp op, int root, uint64_t count) const {
-    const Call& last = work_.call;
-    return repeat_.runner != nullptr && count == last.count && kind == last.kind && type == last.type &&
-           op == last.op && root == last.root;
+  // Whether a call equals one of the latest few except for its number, and its runner can repeat it. If so, that one is
+  // the latest call from now on, which StartAgain may begin without planning. While a call is under way only that one
+  // is looked at. What its kind does not have is 0. Values in place of a Call: fields that have just been put together
+  // are compared as one wider word, which would wait for every store before it.
+  bool Repeats(CollectiveKind kind, DataType type, ReduceOp op, int root, uint64_t count) {
+    const auto is_like = [=](const RecentCall& recent) {
+      const Call& last = recent.work.call;
+      return count == last.count && kind == last.kind && type == last.type && op == last.op && root == last.root;
+    };
+    return MakeLatest(is_like);
   }
   // The same for a call whose parts may differ.
   bool RepeatsParts(CollectiveKind kind, DataType type, ReduceOp op, int root, size_t own_count, const Layout& input,
-                    const Layout& output) const {
-    return Repeats(kind, type, op, root, work_.call.count) && parts_.AreOf(rank_, kind, root, own_count, input, output);
+                    const Layout& output) {
+    const auto is_like = [&](const RecentCall& recent) {
+      const Call& last = recent.work.call;
+      return kind == last.kind && type == last.type && op == last.op && root == last.root &&
+             recent.parts.AreOf(rank_, kind, root, own_count, input, output);
+    };
+    return MakeLatest(is_like);
   }
-  // What Repeats says of a call stays so until this changes. Never 0.
-  uint64_t plan() const { return repeat_.plan; }
+  // The same for the call of a plan; no call has the plan 0.
+  bool RepeatsPlan(uint64_t plan) {
+    return MakeLatest([plan](const RecentCall& recent) { return recent.plan == plan; });
+  }
+  // Of the latest call. A call that Repeats it has this plan.
+  uint64_t plan() const { return latest_->plan; }
   // The latest call, with its number.
-  const Call& latest() const { return work_.call; }
+  const Call& latest() const { return latest_->work.call; }
   // The buffers lie in host memory, as did those of the latest call.
   void StartAgain(uint64_t sequence, const void* input, void* output);
   // Sends what StartAgain began as far as that goes at once, and may look for what comes. After kNothing FinishesAtOnce
   // does the rest. An error here is also returned by Progress.
-  Awaits SendFirst(bool looks) { return repeat_.runner->SendFirst(looks); }
+  Awaits SendFirst(bool looks) { return latest_->repeatable->SendFirst(looks); }
   // Advances what StartAgain began as far as it goes at once. Returns whether it is done. An error here is also
   // returned by Progress.
   bool FinishesAtOnce();
@@ -92,7 +105,7 @@ class Engine {
   const AlgorithmChoice& choice() const { return choice_; }
   void set_choice(const AlgorithmChoice& choice) {
     choice_ = choice;
-    SetRepeatable(nullptr);  // A plan by the old choice must not be repeated.
+    recent_.Forget();  // A plan by the old choice must not be repeated.
   }
 
   // From any thread: the value does not change.
@@ -118,11 +131,6 @@ class Engine {
     bool lends = true;               // Slices that are only copied (Work::lends).
   };
 
-  struct Repeat {
-    Repeatable* runner = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.
-    uint64_t plan = 1;             // Changes with what can be repeated.
-  };
-
   // The copies around a staged collective.
   struct Staged {
     Staging staging;
@@ -133,11 +141,22 @@ class Engine {
   // Moves the copies on, and then begins what follows them.
   Status Copy(bool* moved);
   void MakeRunners(SlotMemory* staging);
-  void SetRepeatable(Repeatable* runner) { repeat_ = {runner, repeat_.plan + 1}; }
-  // Starts the work with the runner of params_.
+  Runner* RunnerOf(RecentCall* call) const;
+  template <class IsLike>
+  bool MakeLatest(IsLike is_like) {
+    if (latest_->repeatable != nullptr && is_like(*latest_)) [[likely]]
+      return true;
+    if (!done() || !recent_.Recall(is_like)) return false;
+    latest_ = &recent_.latest();
+    current_ = latest_->one_hop.get();
+    staged_.staging = Staging();
+    return true;
+  }
+  // Starts the latest call's work with the runner of its plan.
   void StartRunner();
   AlgorithmJob job() const { return {settings_, topology_}; }
   bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
+  void Describe(const Call& call, const Buffers& buffers, Work* work) const;
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
 
   int nranks() const { return topology_.nranks; }
@@ -148,15 +167,14 @@ class Engine {
   AlgorithmChoice choice_;
   const Links* const links_;
   Monitor* const monitor_;
-  Work work_;
-  ScheduleParams params_;  // Parameters of the latest collective.
+  RecentCalls recent_;
+  RecentCall* latest_ = nullptr;  // That of recent_. Never null.
   HostLimits host_;
-  std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null if unused in the job.
-  Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.
-  Repeat repeat_;
+  // By Algorithm; null if unused in the job, and for one hop, which recent calls have for themselves.
+  std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;
+  Runner* current_ = nullptr;  // Runner of the latest collective. Never null.
   Phase phase_ = Phase::kDone;
   Staged staged_;
-  CallParts parts_;  // Parts of the current collective, if its kind has any.
 };
 
 }  // namespace annulus

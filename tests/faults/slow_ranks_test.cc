@@ -206,6 +206,27 @@ TEST_P(SlowRanksTest, WhoeverIsMissingAtTheDeadlineIsNamedAndNotThem) {
   }
 }
 
+// All wait for rank 0's word when all are paused at once, as where a whole machine is. That is no silence of rank 0: it
+// runs again after the others, later than they would have waited without the pause.
+TEST_P(SlowRanksTest, APauseOfAllIsNoSilenceOfRank0) {
+  constexpr Nanoseconds kBefore = 500 * kMillisecond;
+  Begin(kDeadline, /*missing=*/0);
+  if (HasFatalFailure()) return;
+  const Nanoseconds since = Now();
+  for (Child* worker : ranks_->workers()) worker->CloseInput();
+  Work(kDeadline - kBefore);
+  ranks_->Signal(0, SIGSTOP);
+  Work(kBefore + 300 * kMillisecond);  // They have reported that the deadline passed.
+  for (int rank = 1; rank < kRanks; ++rank) ranks_->Signal(rank, SIGSTOP);
+  Work(1000 * kMillisecond);
+  for (int rank = 1; rank < kRanks; ++rank) ranks_->Signal(rank, SIGCONT);
+  Work(600 * kMillisecond);
+  for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(ranks_->worker(rank).CountLines("verdict "), 0) << Outputs();
+  ranks_->Signal(0, SIGCONT);
+  ExpectVerdictAbout(0, ANNULUS_TIMEOUT, since + kDeadline, 0, Now());
+  EXPECT_NE(Outputs().find("rank 0 has not entered"), std::string::npos) << Outputs();
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, SlowRanksTest, testing::Values("shm", "tcp"),
                          [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
 

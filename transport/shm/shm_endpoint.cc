@@ -119,7 +119,7 @@ bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t 
   std::byte* const slot = lender_.Lend(&fault_);
   if (slot == nullptr) return false;
   lender_.Fill(slot, data, bytes);
-  lender_.Posted(bytes);
+  lender_.Posted(bytes, /*may_be_lent=*/true);
   sender_.PublishLent(tag, slot, bytes);
   return true;
 }

@@ -61,10 +61,11 @@ class ShmLoanChoice {
     slots_in_row_ = lends_ ? 0 : slots_in_row_ + 1;
     return lends_;
   }
-  // Also for slices about which nobody has asked.
-  void Sent() {
+  // Also for slices about which nobody has asked. Those of them that are never lent do not count.
+  void Sent(bool may_be_lent) {
+    const bool counts = may_be_lent || is_decided_;
     is_decided_ = false;
-    if (++turn_ < period_) return;
+    if (!counts || ++turn_ < period_) return;
     turn_ = 0;
     period_ = std::min(2 * period_, kLongestPeriod);
   }

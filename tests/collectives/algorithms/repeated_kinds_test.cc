@@ -3,6 +3,8 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -138,6 +140,32 @@ TEST_P(RepeatedKindsTest, ResultsAreRightInAnyForm) {
                 << KindName(kind) << ", " << count << ", root " << root;
           }
         }
+      }
+    }
+  });
+}
+
+// More calls than a communicator remembers, in an order that is random, but the same on all ranks.
+TEST_P(RepeatedKindsTest, ResultsAreRightWhicheverCallWasBefore) {
+  std::vector<Call> calls;
+  for (const CollectiveKind kind : kKinds) {
+    for (const size_t count : {3, 4}) calls.push_back(CallOfKind(kind, count, 0));
+    if (HasRoot(kind)) calls.push_back(CallOfKind(kind, 3, nranks() - 1));
+    if (Reduces(kind)) {
+      calls.push_back(calls.back());
+      calls.back().op = ReduceOp::kMax;
+    }
+    calls.push_back(CallOfKind(kind, 3, 0, DataType::kInt64));
+  }
+  calls.push_back(CallOfKind(CollectiveKind::kAllreduce, 100'000, 0));
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    std::mt19937_64 random(nranks());
+    std::vector<Call> own = calls;
+    for (const size_t among : {size_t{2}, size_t{3}, size_t{8}, calls.size()}) {
+      std::ranges::shuffle(own, random);
+      for (int round = 0; round < 100; ++round) {
+        const Call& call = own[random() % among];
+        ASSERT_NO_FATAL_FAILURE(RunRound(comm, call, rank, nranks(), round)) << KindName(call.kind) << ", " << among;
       }
     }
   });

@@ -4,7 +4,9 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
+#include <thread>
 
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_user.h"
@@ -117,6 +119,29 @@ TEST_P(StagedTest, ASmallCollectiveIsOneCopyOfEachBuffer) {
     }
   });
   EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
+}
+
+// They repeat one that was before, and have to wait for a rank that is late.
+TEST_P(StagedTest, CallsOnHostMemoryBetweenThemTakeNoCopies) {
+  ClusterConfig config = Over(GetParam());
+  config.algorithm = "auto";
+  Cluster(config).Run([](annulus_comm_t* comm, int number) {
+    constexpr size_t kCount = 50;
+    StagedRank rank(comm, number);
+    for (int round = 0; round < 6; ++round) {
+      const Numbers own = Contribution(number, kCount, round);
+      Numbers sum(kCount);
+      const Work work = rank.WorkOf([&] {
+        if (number == round % kRanks) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        return annulus_allreduce(comm, own.data(), sum.data(), kCount, ANNULUS_INT64, ANNULUS_SUM);
+      });
+      EXPECT_EQ(work, (Work{0, 0}));
+      EXPECT_EQ(sum, SumOfAll(kRanks, kCount, round));
+      rank.Write(rank.in(), own);
+      ASSERT_EQ(annulus_allreduce(comm, rank.in(), rank.out(), 2, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK);
+      EXPECT_EQ(rank.Read(rank.out(), 2), SumOfAll(kRanks, 2, round));
+    }
+  });
 }
 
 // Each of its slices is one copy, and it has one.

@@ -38,7 +38,7 @@ int CountLoans(ShmLoanChoice* choice, int slices, const ShmLoanChoice::Paces& pa
   int loans = 0;
   for (int i = 0; i < slices; ++i) {
     loans += choice->Lends(paces) ? 1 : 0;
-    choice->Sent();
+    choice->Sent(true);
   }
   return loans;
 }
@@ -67,7 +67,7 @@ TEST(ShmLoanChoiceTest, WhoeverAsksOnlyWhereItMayBeWorthWhileKnowsBothWays) {
   for (int i = 0; i < 64; ++i) {
     EXPECT_TRUE(choice.MayLend()) << "nothing is known yet";
     choice.Lends({});
-    choice.Sent();
+    choice.Sent(true);
   }
   int asked = 0;
   int loans = 0;
@@ -76,17 +76,33 @@ TEST(ShmLoanChoiceTest, WhoeverAsksOnlyWhereItMayBeWorthWhileKnowsBothWays) {
       ++asked;
       loans += choice.Lends({.fill = 100, .read = 100, .loan = 300}) ? 1 : 0;
     }
-    choice.Sent();
+    choice.Sent(true);
   }
   EXPECT_EQ(asked, 3 * 16);
   EXPECT_EQ(loans, 3 * 16) << "in a row each time";
   EXPECT_TRUE(choice.MayLend());
   EXPECT_FALSE(choice.Lends({.fill = 300, .read = 300, .loan = 300})) << "a slot, for once";
-  choice.Sent();
+  choice.Sent(true);
   for (int i = 0; i < 1000; ++i) {
     EXPECT_TRUE(choice.MayLend()) << "loans are faster now";
-    choice.Sent();
+    choice.Sent(true);
   }
+}
+
+TEST(ShmLoanChoiceTest, SlicesThatAreNeverLentDoNotCount) {
+  constexpr ShmLoanChoice::Paces kPaces = {.fill = 100, .read = 100, .loan = 300};
+  ShmLoanChoice choice;
+  EXPECT_EQ(CountLoans(&choice, 64, {}), 32);
+  for (int i = 0; i < 1000; ++i) choice.Sent(false);
+  EXPECT_TRUE(choice.MayLend()) << "the period has just begun";
+  EXPECT_EQ(CountLoans(&choice, 128, kPaces), 16);
+  EXPECT_TRUE(choice.Lends(kPaces)) << "the next one begins";
+  choice.Sent(false);  // It was asked about.
+  for (int i = 1; i < 16; ++i) {
+    EXPECT_TRUE(choice.Lends(kPaces));
+    choice.Sent(false);
+  }
+  EXPECT_FALSE(choice.Lends(kPaces));
 }
 
 TEST(ShmLoanChoiceTest, TheAnswerStaysUntilTheSliceIsSentAndSlotsBecomeWarm) {
@@ -97,7 +113,7 @@ TEST(ShmLoanChoiceTest, TheAnswerStaysUntilTheSliceIsSentAndSlotsBecomeWarm) {
     slots = lends ? 0 : slots + 1;
     EXPECT_EQ(choice.fills_warm_slot(), slots > ShmPace::kColdSlots);
     for (int i = 0; i < 10; ++i) EXPECT_EQ(choice.Lends({.fill = 1, .read = 1, .loan = 1}), lends);
-    choice.Sent();
+    choice.Sent(true);
     EXPECT_FALSE(choice.fills_warm_slot());
   }
 }
