@@ -4,9 +4,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
-#include <thread>
 
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_user.h"
@@ -125,14 +123,19 @@ TEST_P(StagedTest, ASmallCollectiveIsOneCopyOfEachBuffer) {
 TEST_P(StagedTest, CallsOnHostMemoryBetweenThemTakeNoCopies) {
   ClusterConfig config = Over(GetParam());
   config.algorithm = "auto";
-  Cluster(config).Run([](annulus_comm_t* comm, int number) {
+  Tally entering;
+  Cluster(config).Run([&](annulus_comm_t* comm, int number) {
     constexpr size_t kCount = 50;
     StagedRank rank(comm, number);
     for (int round = 0; round < 6; ++round) {
       const Numbers own = Contribution(number, kCount, round);
       Numbers sum(kCount);
       const Work work = rank.WorkOf([&] {
-        if (number == round % kRanks) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        if (number != round % kRanks) {
+          entering.Add();
+        } else {
+          EXPECT_TRUE(entering.WaitFor((kRanks - 1) * (round + 1)));
+        }
         return annulus_allreduce(comm, own.data(), sum.data(), kCount, ANNULUS_INT64, ANNULUS_SUM);
       });
       EXPECT_EQ(work, (Work{0, 0}));
