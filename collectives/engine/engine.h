@@ -55,12 +55,12 @@ class Engine {
     };
     return MakeLatest(is_like);
   }
-  // The same for a call whose parts may differ.
+  // The same for a call whose parts may differ. Without a root, that of the call on the wire tells of its counts.
   bool RepeatsParts(CollectiveKind kind, DataType type, ReduceOp op, int root, size_t own_count, const Layout& input,
                     const Layout& output) {
     const auto is_like = [&](const RecentCall& recent) {
       const Call& last = recent.work.call;
-      return kind == last.kind && type == last.type && op == last.op && root == last.root &&
+      return kind == last.kind && type == last.type && op == last.op && (!HasRoot(kind) || root == last.root) &&
              recent.parts.AreOf(rank_, kind, root, own_count, input, output);
     };
     return MakeLatest(is_like);
