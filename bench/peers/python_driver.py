@@ -10,7 +10,8 @@ import time
 
 import numpy
 
-KINDS = {0: "allreduce", 4: "iallreduce", 5: "pingpong", 6: "ipingpong", 7: "sendrecv", 8: "isendrecv"}  # As rounds.KINDS.
+KINDS = {0: "allreduce", 1: "broadcast", 2: "reduce_scatter", 3: "allgather", 4: "iallreduce", 5: "pingpong", 6: "ipingpong",
+         7: "sendrecv", 8: "isendrecv"}  # As rounds.KINDS.
 PERIOD = 251
 PAGE_BYTES = 4096
 
@@ -40,6 +41,15 @@ class Annulus:
 
     def iallreduce(self, send, recv):
         self.comm.allreduce_async(send, out=recv).wait()
+
+    def broadcast(self, array, _recv):
+        self.comm.broadcast(array, 0)
+
+    def reduce_scatter(self, send, recv):
+        self.comm.reduce_scatter(send, out=recv)
+
+    def allgather(self, send, recv):
+        self.comm.allgather(send, out=recv)
 
     def sendrecv(self, send, recv):
         self.comm.sendrecv(send, (self.rank + 1) % self.size, recv, (self.rank - 1) % self.size)
@@ -76,6 +86,15 @@ class Mpi4py:
     def iallreduce(self, send, recv):
         self.comm.Iallreduce(send, recv).Wait()
 
+    def broadcast(self, array, _recv):
+        self.comm.Bcast(array, 0)
+
+    def reduce_scatter(self, send, recv):
+        self.comm.Reduce_scatter_block(send, recv)
+
+    def allgather(self, send, recv):
+        self.comm.Allgather(send, recv)
+
     def sendrecv(self, send, recv):
         self.comm.Sendrecv(send, (self.rank + 1) % self.size, 0, recv, (self.rank - 1) % self.size)
 
@@ -110,14 +129,26 @@ class Session:
             return self.given(rank ^ 1) if rank ^ 1 < size else numpy.zeros_like(self.recv)
         if kind in ("sendrecv", "isendrecv"):
             return self.given((rank - 1) % size)
-        return sum(self.given(each) for each in range(size))
+        if kind == "broadcast":
+            return self.given(0)
+        if kind == "allgather":
+            return numpy.concatenate([self.given(each) for each in range(size)])
+        total = sum(self.given(each) for each in range(size))
+        return total[rank * self.recv.size:][:self.recv.size] if kind == "reduce_scatter" else total
+
+    def make_arrays(self, kind, larger):
+        """Of `larger` bytes, or a rank's part of as many."""
+        size = self.package.size
+        part = max(1, larger // 4 // size) if kind in ("reduce_scatter", "allgather") else max(1, larger // 4)
+        self.send = zeros(part * size if kind == "reduce_scatter" else part)
+        self.recv = self.send if kind == "broadcast" else zeros(part * size if kind == "allgather" else part)
 
     def case(self, kind, kind_of_element, in_place, larger, _huge, corrupt):
         name = KINDS.get(kind)
-        if name is None or kind_of_element != 0 or in_place:
+        # Broadcasts have one array, and that form alone.
+        if name is None or kind_of_element != 0 or bool(in_place) != (name == "broadcast"):
             return "unsupported"
-        self.send = zeros(max(1, larger // 4))
-        self.recv = zeros(self.send.size)
+        self.make_arrays(name, larger)
         package = self.package
         # A message of an ipingpong is started and waited for.
         self.to_peer, self.from_peer = (package.isend, package.irecv) if name == "ipingpong" else (package.send, package.recv)

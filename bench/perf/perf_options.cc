@@ -168,7 +168,11 @@ void Declare(CLI::App& app, Words& words, Options& options) {
   app.add_option("-r,--root", options.root, "root of broadcast, reduce, gather and scatter")
       ->check(From(0, kMostRanks - 1));
   app.add_option("-c,--check", words.check, "1 = check every element of the results")->check(From(0, 1));
-  app.add_option("-m,--async", options.async_calls, "calls in flight at once, or in one group")->check(From(1, 1024));
+  app.add_option(
+         "-m,--async", options.async_calls,
+         "calls of a pass: in flight at once, in one group or one after the other; a group of 1 is no more than "
+         "its call, so give groups several")
+      ->check(From(1, 1024));
   app.add_option(
          "--mode", words.modes,
          "blocking (one call after the other), async (all started, then waited for), group (all in one submit), "

@@ -42,6 +42,9 @@ struct Machine {
   std::string tuning;
   // Names and values of the settings on which the transports' costs depend.
   std::vector<std::pair<std::string, std::string>> cost_settings;
+
+  // Whether there are more ranks than cores, if all hosts have as many as that of rank 0.
+  bool HasFewCores() const { return cores_online > 0 && ranks > cores_online * std::max(hosts, 1); }
 };
 
 // One form, out of place or in place, of a row.

@@ -92,12 +92,20 @@ class Table final : public Report {
          << "# lim% = the limit's time / time; gather, scatter and barrier have none. #wrong = wrong elements on all "
             "ranks ("
          << (options.check ? "all are compared, without tolerance" : "not checked: -c 0") << ").\n";
+    has_share_ = !machine.HasFewCores();
+    if (!has_share_) {
+      out_
+          << "# lim% is not known (-): ranks take turns on too few cores, and both times are mostly those of waiting\n";
+    }
     if (options.local_register) out_ << "# buffers in registered memory\n";
     if (!machine.device.empty()) out_ << "# buffers on " << machine.device << "\n";
     has_modes_ = options.modes != std::vector{Mode::kBlocking};
     if (has_modes_) {
       out_ << "# times are of one call; " << Plural(options.async_calls, "call")
            << " in a row (blocking), in flight at once (async, overlap) or in one submit (group)\n";
+    }
+    if (options.async_calls == 1 && std::ranges::count(options.modes, Mode::kGroup) > 0) {
+      out_ << "# group: of one call, as -m says; more show what a group gains\n";
     }
     has_overlap_ = std::ranges::count(options.modes, Mode::kOverlap) > 0;
     if (has_overlap_) {
@@ -131,7 +139,7 @@ class Table final : public Report {
  private:
   std::string FormOf(const Row& row, const FormResult& form, double share) const {
     const std::string overlap = row.mode == Mode::kOverlap ? Format(" %4.0f", form.Overlap()) : "    -";
-    return Form(form, share) + (has_overlap_ ? overlap : "");
+    return Form(form, has_share_ ? share : 0) + (has_overlap_ ? overlap : "");
   }
 
   void AddHead(const CallSpec& spec) {
@@ -147,6 +155,7 @@ class Table final : public Report {
 
   std::ostream& out_;
   bool headed_ = false;
+  bool has_share_ = true;     // The share of the limit means something.
   bool has_modes_ = false;    // Not all calls are blocking.
   bool has_overlap_ = false;  // Some overlap with computing.
   Kind kind_{};

@@ -28,6 +28,9 @@ uint64_t Mix(uint64_t value) {
 
 uint64_t Chain(uint64_t digest, uint64_t value) { return Mix(digest ^ value); }
 
+// Whether all ranks give the same counts.
+bool HasCommonCounts(CollectiveKind kind) { return HasVariableParts(kind) && !IsDirect(kind); }
+
 uint64_t DigestOf(const CallArguments& a, int nranks) {
   const Call call = CallOf(a, nranks, 0);
   uint64_t digest = Chain(static_cast<uint64_t>(call.kind), static_cast<uint64_t>(call.type));
@@ -35,9 +38,15 @@ uint64_t DigestOf(const CallArguments& a, int nranks) {
   digest = Chain(digest, static_cast<uint64_t>(call.root));
   digest = Chain(digest, call.count);
   digest = Chain(digest, static_cast<uint64_t>(a.priority()));
-  if (!HasVariableParts(a.kind) || IsDirect(a.kind)) return digest;
-  const size_t* counts = IsAllgather(a.kind) ? a.recv_layout.counts : a.send_layout.counts;
-  return std::accumulate(counts, counts + nranks, digest, Chain);
+  if (!HasCommonCounts(a.kind)) return digest;
+  const std::span<const size_t> counts = CountsOf(a, nranks);
+  return std::accumulate(counts.begin(), counts.end(), digest, Chain);
+}
+
+// Adds the thing at `index` of `number` to the short digest of its eighth.
+void AddToPart(uint64_t index, uint64_t number, uint64_t digest, CallDescription* description) {
+  uint8_t& part = description->parts[index * description->parts.size() / number];
+  part = static_cast<uint8_t>(Chain(part, digest));
 }
 
 // Number of the pair, from 1, among all pairs of ranks of all calls of a group.
@@ -145,22 +154,44 @@ std::string SizeText(const CallDescription& description) {
   return description.calls == 1 ? "one collective" : "a group of " + std::to_string(description.calls) + " collectives";
 }
 
-// Names the first part of a group in which the two differ. Where its short digests are equal by chance, it is unknown.
-std::string PartText(const CallDescription& odd, const CallDescription& rest) {
+struct Range {
+  uint64_t first = 0;
+  uint64_t last = 0;
+};
+
+// Of `number` things in the parts, the first among which there are some that differ. Where their short digests are
+// equal by chance, it is unknown.
+std::optional<Range> FirstDifferent(const CallDescription& odd, const CallDescription& rest, uint64_t number) {
   const uint64_t parts = odd.parts.size();
   for (uint64_t part = 0; part < parts; ++part) {
     if (odd.parts[part] == rest.parts[part]) continue;
-    // Call i is in part i * parts / calls.
-    const uint64_t first = (part * odd.calls + parts - 1) / parts;
-    const uint64_t last = ((part + 1) * odd.calls + parts - 1) / parts - 1;
-    if (first == last) return "collective " + std::to_string(first);
-    return "one of the collectives " + std::to_string(first) + " to " + std::to_string(last);
+    // Thing i is in part i * parts / number.
+    return Range{(part * number + parts - 1) / parts, ((part + 1) * number + parts - 1) / parts - 1};
   }
-  return "a collective";
+  return std::nullopt;
+}
+
+std::string PartText(const CallDescription& odd, const CallDescription& rest) {
+  const std::optional<Range> range = FirstDifferent(odd, rest, odd.calls);
+  if (!range) return "a collective";
+  if (range->first == range->last) return "collective " + std::to_string(range->first);
+  return "one of the collectives " + std::to_string(range->first) + " to " + std::to_string(range->last);
+}
+
+// Says in which count the calls differ, of those that are alone; "" where something more telling differs, or it is
+// unknown.
+std::string CountText(const CallDescription& odd, const CallDescription& rest, int nranks) {
+  const bool differs_in_counts =
+      HasCommonCounts(odd.kind) && odd.kind == rest.kind && odd.type == rest.type && odd.op == rest.op;
+  if (!differs_in_counts) return "";
+  const std::optional<Range> range = FirstDifferent(odd, rest, static_cast<uint64_t>(nranks));
+  if (!range) return "";
+  const auto name = [](uint64_t index) { return "counts[" + std::to_string(index) + "]"; };
+  return "; they differ in " + name(range->first) + (range->first == range->last ? "" : " to " + name(range->last));
 }
 
 std::string DifferenceText(const Blame& blame, const CallDescription& odd, const CallDescription& rest,
-                           uint64_t sequence) {
+                           uint64_t sequence, int nranks) {
   const std::string ranks = RankList(blame.odd);
   const Call odd_call = CallOf(odd, sequence);
   const Call rest_call = CallOf(rest, sequence);
@@ -169,14 +200,14 @@ std::string DifferenceText(const Blame& blame, const CallDescription& odd, const
     return ranks + " submitted " + SizeText(odd) + " as " + number + ", " + blame.others + " " + SizeText(rest);
   }
   if (!(odd_call == rest_call)) {
-    return Difference(ranks, odd_call, blame.others, rest_call) + (odd.calls == 1 ? "" : " (the first of a group)");
+    return Difference(ranks, odd_call, blame.others, rest_call) +
+           (odd.calls == 1 ? CountText(odd, rest, nranks) : " (the first of a group)");
   }
   if (odd.digest == rest.digest) {
     return ranks + " cannot combine the allreduces of group " + number + " as " + blame.others +
            " can: some use what others write";
   }
-  if (odd.calls == 1)
-    return ranks + " called " + CallName(odd_call) + " with other counts or another priority than " + blame.others;
+  if (odd.calls == 1) return ranks + " called " + CallName(odd_call) + " with another priority than " + blame.others;
   return ranks + " called " + PartText(odd, rest) + " of group " + number + " otherwise than " + blame.others;
 }
 
@@ -186,9 +217,10 @@ Status Differing(const Descriptions& all, uint64_t sequence) {
   std::vector<int> ranks(all.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto same = [&](int left, int right) { return Same(all[left], all[right]); };
-  const Blame blame = BlameOf(PartiesOf(ranks, same), static_cast<int>(all.size()));
+  const int nranks = static_cast<int>(all.size());
+  const Blame blame = BlameOf(PartiesOf(ranks, same), nranks);
   const int culprit = blame.odd.back();
-  return {Code::kMismatch, DifferenceText(blame, all[culprit], all[blame.rest.front()], sequence), culprit, 0};
+  return {Code::kMismatch, DifferenceText(blame, all[culprit], all[blame.rest.front()], sequence, nranks), culprit, 0};
 }
 
 // The only pair whose counts do not match, if it is only one. *surplus becomes the number of elements by which more is
@@ -248,8 +280,12 @@ CallDescription Describe(std::span<const CallArguments> calls, std::span<const s
     }
     const uint64_t digest = DigestOf(each, nranks);
     description.digest = Chain(description.digest, digest);
-    uint8_t& part = description.parts[index * description.parts.size() / description.calls];
-    part = static_cast<uint8_t>(Chain(part, digest));
+    if (description.calls > 1) AddToPart(index, description.calls, digest, &description);
+    if (description.calls == 1 && HasCommonCounts(each.kind)) {
+      for (uint64_t rank = 0; const size_t count : CountsOf(each, nranks)) {
+        AddToPart(rank++, static_cast<uint64_t>(nranks), count, &description);
+      }
+    }
     AddUnmatched(each, index, rank, nranks, &description.unmatched);
     ++index;
   }

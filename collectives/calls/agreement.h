@@ -28,7 +28,7 @@ struct CallDescription {
   int32_t root = 0;
   uint64_t count = 0;
   uint64_t digest = 0;                  // Digest of all calls.
-  std::array<uint8_t, 8> parts{};       // Short digests of an eighth of the calls each.
+  std::array<uint8_t, 8> parts{};       // Short digests of an eighth each: of the calls, or of a call's counts.
   std::array<uint64_t, 3> unmatched{};  // The three sums.
 
   bool operator==(const CallDescription&) const = default;

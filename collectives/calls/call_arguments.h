@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -85,7 +86,14 @@ bool AreApart(const CallArguments& send, const CallArguments& recv);
 // Makes buffers null that this rank does not use: what a user left there may be no valid pointer any more.
 void ForgetUnused(CallArguments* arguments, int rank, int nranks);
 
-// Returns the call's identity on the wire.
+// The counts of an allgatherv or a reduce_scatterv, which are the same on all ranks.
+inline std::span<const size_t> CountsOf(const CallArguments& arguments, int nranks) {
+  const Layout& layout = IsAllgather(arguments.kind) ? arguments.recv_layout : arguments.send_layout;
+  return {layout.counts, static_cast<size_t>(nranks)};
+}
+
+// Returns the call's identity on the wire. That of an allgatherv or a reduce_scatterv has a digest of the counts as its
+// root.
 Call CallOf(const CallArguments& arguments, int nranks, uint64_t sequence);
 
 // Size of the send buffer of `rank` in bytes, up to the end of its last part.

@@ -60,12 +60,18 @@ std::string PlanText(const ScheduleParams& params) {
          (params.channels == 1 ? " channel" : " channels");
 }
 
+// What takes device memory has the time of the ranks' question (shared_fold_row.cc).
+std::string TimeText(const Candidate& candidate) {
+  const bool asks = RowOf(candidate.algorithm).takes_device_memory;
+  return Microseconds(candidate.seconds) + (asks ? " for the ranks' question; the GPUs' time is not modelled" : "");
+}
+
 std::string CandidateText(const Candidate& candidate, bool is_chosen) {
   std::string text = std::string(is_chosen ? "  * " : "    ") + AlgorithmText(candidate.algorithm);
   text.resize(std::max<size_t>(text.size() + 1, 16), ' ');
   if (candidate.why_not != nullptr) return text + "no candidate: " + candidate.why_not + "\n";
   if (candidate.seconds == 0) return text + "in rounds; its time is not modelled\n";
-  return text + Microseconds(candidate.seconds) + ", " + OrderText(candidate.algorithm) + "\n";
+  return text + TimeText(candidate) + ", " + OrderText(candidate.algorithm) + "\n";
 }
 
 std::string NoteOnLinks(const Options& options, TransportList transports) {
@@ -177,6 +183,11 @@ std::string ExplainCall(const ExplainInput& input, CollectiveKind kind, size_t c
   plan.call.count = count;
   plan.element_bytes = element_bytes;
   plan.nranks = input.topology.nranks;
+  const std::vector<Part> parts(static_cast<size_t>(plan.nranks), Part{0, count});
+  if (HasVariableParts(kind)) {
+    plan.input_parts = plan.output_parts = parts.data();
+    plan.call.count = IsDirect(kind) ? 0 : count * parts.size();
+  }
   const ScheduleParams params = MakePlan(plan, input.settings, input.choice);
   std::string text = std::string(KindName(kind)) + " of " + std::to_string(count) + " x " +
                      std::to_string(element_bytes) + " bytes: " + PlanText(params);
@@ -185,7 +196,7 @@ std::string ExplainCall(const ExplainInput& input, CollectiveKind kind, size_t c
     if (each.why_not == nullptr) each.why_not = TypeWhyNot(plan, input.settings, each.algorithm);
   }
   for (const Candidate& each : candidates) {
-    if (each.algorithm == params.algorithm && each.seconds > 0) text += "; expected " + Microseconds(each.seconds);
+    if (each.algorithm == params.algorithm && each.seconds > 0) text += "; expected " + TimeText(each);
   }
   text += candidates.size() == 1 ? "; there is no other way\n" : "\n";
   for (const Candidate& each : candidates) {

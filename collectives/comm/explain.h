@@ -38,7 +38,7 @@ std::string ExplainLinks(const annulus_comm_t* comm);
 // False when there is no collective of that name.
 bool FindKind(const std::string& name, CollectiveKind* kind);
 
-// Describes a call. `count` as in the C API. Several lines.
+// Describes a call. `count` as in the C API; where parts may differ, it is that of each. Several lines.
 std::string ExplainCall(const ExplainInput& input, CollectiveKind kind, size_t count, size_t element_bytes);
 
 }  // namespace annulus

@@ -66,8 +66,8 @@ void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseco
   if (verdict_ || reporter.failure) return;
   const bool names_a_rank = failure.peer() >= 0 && failure.peer() < nranks();
   const Code code = failure.ok() || failure.would_block() ? Code::kInternal : failure.code();
-  reporter.failure =
-      Status(code, failure.message(), names_a_rank ? failure.peer() : Status::kNoRank, failure.os_errno());
+  reporter.failure = Status(code, ForAll(failure.message(), rank), names_a_rank ? failure.peer() : Status::kNoRank,
+                            failure.os_errno());
   if (IsMessage(call.kind)) {
     reporter.message = call;
   } else if (call.sequence > 0) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 namespace annulus {
 namespace {
@@ -22,12 +23,16 @@ std::string OpText(ReduceOp op) {
   return OpName(op);
 }
 
+// Whether all ranks give the same counts, of which Call has the sum as its count and a digest as its root.
+bool HasCommonCounts(const Call& call) { return HasVariableParts(call.kind) && !IsDirect(call.kind); }
+
 // The first field in which the two differ, from most to least telling.
 Field DifferingField(const Call& odd, const Call& rest) {
   if (odd.type != rest.type) return {"type", TypeName(odd.type), TypeName(rest.type)};
   if (odd.op != rest.op) return {"operation", OpText(odd.op), OpText(rest.op)};
   if (odd.kind == CollectiveKind::kAllreduceGroup && odd.count == rest.count)
     return {"another division into tensors; digest", std::to_string(odd.root), std::to_string(rest.root)};
+  if (HasCommonCounts(odd)) return {"counts for", Number(odd.count) + " elements", Number(rest.count) + " elements"};
   if (odd.kind != CollectiveKind::kAllreduceGroup && odd.root != rest.root)
     return {"root", std::to_string(odd.root), std::to_string(rest.root)};
   return {"count", Number(odd.count), Number(rest.count)};
@@ -66,6 +71,9 @@ std::string Difference(const std::string& odd, const Call& odd_call, const std::
     return odd + " called " + KindName(odd_call.kind) + " as collective #" + Number(odd_call.sequence) + ", " + rest +
            " called " + KindName(rest_call.kind);
   }
+  const bool is_alike = odd_call.type == rest_call.type && odd_call.op == rest_call.op;
+  if (is_alike && HasCommonCounts(odd_call) && odd_call.count == rest_call.count)
+    return odd + " called " + CallName(odd_call) + " with other counts than " + rest + ", though of the same sum";
   const Field field = DifferingField(odd_call, rest_call);
   return odd + " called " + CallName(odd_call) + " with " + field.name + " " + field.odd + ", " + rest + " with " +
          field.name + " " + field.rest;
@@ -114,6 +122,15 @@ Verdict SilenceVerdict(const std::vector<int>& ranks, int peer) {
   return MakeVerdict(Code::kTimeout, ranks.front(), peer,
                      RankList(ranks) + verb + " not respond (stopped or unreachable)",
                      "Check whether that process is stopped or held in a debugger, and whether its host is up.");
+}
+
+std::string ForAll(std::string report, int reporter) {
+  constexpr std::string_view kReporter = "this rank";
+  const std::string name = RankList({reporter});
+  for (size_t at = report.find(kReporter); at != std::string::npos; at = report.find(kReporter, at + name.size())) {
+    report.replace(at, kReporter.size(), name);
+  }
+  return report;
 }
 
 Verdict UnansweredVerdict(int rank, bool path_is_silent) {

@@ -20,6 +20,9 @@ std::string CallName(const Call& call);
 // is named. `odd` and `rest` name the ranks as a sentence does. The calls' sequences are equal, the calls are not.
 std::string Difference(const std::string& odd, const Call& odd_call, const std::string& rest, const Call& rest_call);
 
+// What a rank reports of itself and its peers, as all ranks may read it: by its number where it says "this rank".
+std::string ForAll(std::string report, int reporter);
+
 // One sentence on what to do about a failure of this code; "" when there is nothing to say.
 const char* AdviceFor(Code code);
 

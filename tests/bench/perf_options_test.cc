@@ -121,6 +121,7 @@ TEST(ParseOptions, HelpLeavesWithZero) {
   EXPECT_FALSE(parsed.result.run);
   EXPECT_EQ(parsed.result.exit_code, 0);
   EXPECT_NE(parsed.out.find("annulus-run -np 4 annulus-perf"), std::string::npos);
+  EXPECT_NE(parsed.out.find("a group of 1"), std::string::npos) << parsed.out;
 }
 
 TEST(Sizes, GrowByFactorOrStepUpToTheEnd) {

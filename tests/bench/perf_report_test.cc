@@ -228,6 +228,36 @@ TEST(TableReport, ABoundRankIsNotShownAsAShortageOfCores) {
       << Head(machine);
 }
 
+TEST(TableReport, RanksThatTakeTurnsOnCoresHaveNoShareOfTheLimit) {
+  Machine machine;
+  machine.ranks = 4;
+  machine.hosts = 1;
+  for (const int cores : {2, 4}) {
+    machine.cores_online = cores;
+    std::ostringstream out;
+    const std::unique_ptr<Report> report = TableReport(out);
+    report->Begin(Options(), machine);
+    report->Add(SampleRow());
+    EXPECT_EQ(out.str().find("# lim% is not known (-): ranks take turns") != std::string::npos, cores == 2)
+        << out.str();
+    EXPECT_NE(out.str().find(cores == 2 ? "    -      0 |" : "   50      0 |"), std::string::npos) << out.str();
+  }
+  machine.cores_online = 2;
+  machine.hosts = 2;
+  EXPECT_EQ(Head(machine).find("not known"), std::string::npos) << Head(machine);
+}
+
+TEST(TableReport, SaysThatAGroupHasOneCall) {
+  for (const int calls : {1, 4}) {
+    std::ostringstream out;
+    Options options;
+    options.modes = {Mode::kBlocking, Mode::kGroup};
+    options.async_calls = calls;
+    TableReport(out)->Begin(options, Machine());
+    EXPECT_EQ(out.str().find("# group: of one call") != std::string::npos, calls == 1) << out.str();
+  }
+}
+
 TEST(TableReport, NamesAlgorithmAndTuningThatAreNotTheDefaults) {
   Machine machine;
   machine.algorithm = "auto";

@@ -57,7 +57,22 @@ refuses(ValueError, "counts has a negative entry", pyannulus.reduce_scatterv, gr
 refuses(ValueError, "array has 4 rows (shape (4, 6)), counts says 5", pyannulus.gatherv, grid, [5] * SIZE, RANK)
 refuses(TypeError, "array or counts is None on the root", pyannulus.scatterv, grid, None, RANK)
 refuses(TypeError, "counts is None on the root", pyannulus.gatherv, grid, None, RANK)
-refuses(TypeError, "integer", pyannulus.allgatherv, grid, [4.5] * SIZE)
+for kind, words, given in ((TypeError, "has the entry 4.5, which is no integer", [4.5] * SIZE),
+                           (TypeError, "has the entry '4', which is no integer", ["4"] * SIZE),
+                           (TypeError, "is of type set; it must be a sequence of integers", set(range(SIZE))),
+                           (TypeError, "is of type frozenset", frozenset(range(SIZE))),
+                           (TypeError, "is of type dict", {each: 4 for each in range(SIZE)}),
+                           (TypeError, "is of type int; it must be a sequence of integers", 4),
+                           (ValueError, "has a negative entry", np.full(SIZE, -4)),
+                           (ValueError, f"has {SIZE - 1} entries; there are {SIZE} ranks", (4,) * (SIZE - 1))):
+    refuses(kind, f"counts {words}", pyannulus.allgatherv, grid, given)
+    refuses(kind, f"counts {words}", pyannulus.reduce_scatterv, grid, given)
+    refuses(kind, f"counts {words}", pyannulus.gatherv, grid, given, RANK)
+    refuses(kind, f"counts {words}", pyannulus.scatterv, grid, given, RANK)
+    refuses(kind, f"sendcounts {words}", pyannulus.alltoallv, grid, given, [4] * SIZE)
+    refuses(kind, f"recvcounts {words}", pyannulus.alltoallv, grid, [4] * SIZE, given)
+refuses(ValueError, f"array has 4 rows (shape (4, 6)), counts says {3 * SIZE}", pyannulus.scatterv, grid, [3] * SIZE, RANK)
+refuses(ValueError, f"array has 4 rows (shape (4, 6)), sendcounts says {3 * SIZE}", pyannulus.alltoallv, grid, [3] * SIZE, [3] * SIZE)
 refuses(TypeError, "None on the root" if RANK == 0 else "out is None on a rank", pyannulus.scatter, None)
 error = refuses(pyannulus.InvalidArgument, "root is 99", pyannulus.broadcast, grid, 99)
 assert (error.status, error.rank) == (pyannulus.Status.INVALID_ARGUMENT, RANK) and error.advice

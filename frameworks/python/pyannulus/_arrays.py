@@ -2,6 +2,7 @@
 
 An array is numpy's, or one of another library that _foreign takes. Calls see the latter as a view."""
 
+import collections.abc
 import math
 import operator
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -59,7 +60,7 @@ def check(array: Array, what: str) -> int:
 
 
 def _extents_and_bytes(shape: Union[int, Sequence[int]], kind: Any) -> Tuple[Tuple[int, ...], int]:
-    extents = tuple(numbers(shape)) if isinstance(shape, Sequence) else (operator.index(shape),)
+    extents = tuple(numbers(shape, "shape")) if isinstance(shape, Sequence) else (operator.index(shape),)
     size = int(kind.itemsize)
     for extent in extents:
         if extent < 0:
@@ -166,18 +167,37 @@ def part(array: View, size: int, what: str) -> Tuple[int, ...]:
     return (count // size, *row)
 
 
-def numbers(counts: Sequence[int]) -> List[int]:
+def _number(given: Any, what: str) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise TypeError(f"{what} has the entry {given!r}, which is no integer") from None
+
+
+def numbers(given: Sequence[int], what: str) -> List[int]:
     """As Python's own numbers: sums of numpy's narrow ones wrap."""
-    return [operator.index(count) for count in counts]
+    try:
+        # A set has no order, and forgets what is given twice.
+        entries = None if isinstance(given, (collections.abc.Set, collections.abc.Mapping)) else list(given)
+    except TypeError:
+        entries = None
+    if entries is None:
+        raise TypeError(f"{what} is of type {type(given).__name__}; it must be a sequence of integers, such as a list")
+    return [_number(each, what) for each in entries]
 
 
-def parts(counts: Sequence[int], size: int, row: Tuple[int, ...], what: str) -> List[int]:
-    """The elements of each rank's part, of which `counts` has the rows."""
-    rows_of_ranks = numbers(counts)
-    if len(rows_of_ranks) != size:
-        raise ValueError(f"{what} has {len(rows_of_ranks)} entries; there are {size} ranks")
-    if any(count < 0 for count in rows_of_ranks):
-        raise ValueError(f"{what} has a negative entry: {rows_of_ranks}")
+def rows_of_parts(counts: Sequence[int], size: int, what: str) -> List[int]:
+    """The rows of each rank's part."""
+    of_ranks = numbers(counts, what)
+    if len(of_ranks) != size:
+        raise ValueError(f"{what} has {len(of_ranks)} entries; there are {size} ranks")
+    if any(count < 0 for count in of_ranks):
+        raise ValueError(f"{what} has a negative entry: {of_ranks}")
+    return of_ranks
+
+
+def elements_of(rows_of_ranks: Sequence[int], row: Tuple[int, ...]) -> List[int]:
+    """The elements of each rank's part."""
     return [count * math.prod(row) for count in rows_of_ranks]
 
 

@@ -181,8 +181,8 @@ class AsyncCalls:
             return begun
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
-        counts = _arrays.numbers(counts)
-        elements = _arrays.parts(counts, self.size, row, "counts")
+        counts = _arrays.rows_of_parts(counts, self.size, "counts")
+        elements = _arrays.elements_of(counts, row)
         _arrays.check_rows(given, counts[self.rank], "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
         return self._start(self._calls.allgatherv(given, target, given.size, elements, number), out)
@@ -194,8 +194,8 @@ class AsyncCalls:
             return begun
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
-        counts = _arrays.numbers(counts)
-        elements = _arrays.parts(counts, self.size, row, "counts")
+        counts = _arrays.rows_of_parts(counts, self.size, "counts")
+        elements = _arrays.elements_of(counts, row)
         _arrays.check_rows(given, sum(counts), "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
         return self._start(self._calls.reduce_scatterv(given, target, target.size, elements, number, self._number(op)), out, op)
@@ -211,8 +211,8 @@ class AsyncCalls:
         if counts is None:
             raise TypeError("counts is None on the root, which must know how much comes from whom")
         row = _arrays.rows(given)[1]
-        counts = _arrays.numbers(counts)
-        elements = _arrays.parts(counts, self.size, row, "counts")
+        counts = _arrays.rows_of_parts(counts, self.size, "counts")
+        elements = _arrays.elements_of(counts, row)
         _arrays.check_rows(given, counts[self.rank], "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
         return self._start(self._calls.gatherv(given, target, given.size, elements, number, root), out)
@@ -232,8 +232,8 @@ class AsyncCalls:
             raise TypeError("array or counts is None on the root, which has what is scattered")
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
-        counts = _arrays.numbers(counts)
-        elements = _arrays.parts(counts, self.size, row, "counts")
+        counts = _arrays.rows_of_parts(counts, self.size, "counts")
+        elements = _arrays.elements_of(counts, row)
         _arrays.check_rows(given, sum(counts), "array", "counts")
         target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
         return self._start(self._calls.scatterv(given, target, target.size, elements, number, root), out)
@@ -245,10 +245,10 @@ class AsyncCalls:
             return begun
         given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
-        sendcounts = _arrays.numbers(sendcounts)
-        outgoing = _arrays.parts(sendcounts, self.size, row, "sendcounts")
-        recvcounts = _arrays.numbers(recvcounts)
-        incoming = _arrays.parts(recvcounts, self.size, row, "recvcounts")
+        sendcounts = _arrays.rows_of_parts(sendcounts, self.size, "sendcounts")
+        outgoing = _arrays.elements_of(sendcounts, row)
+        recvcounts = _arrays.rows_of_parts(recvcounts, self.size, "recvcounts")
+        incoming = _arrays.elements_of(recvcounts, row)
         _arrays.check_rows(given, sum(sendcounts), "array", "sendcounts")
         target, out = _arrays.output(self._use, given, number, out, (sum(recvcounts), *row))
         return self._start(self._calls.alltoallv(given, target, outgoing, incoming, number), out)

@@ -189,7 +189,7 @@ void ExpectOtherPart(const ClusterConfig& config, const PartsJob& usual, const P
     if (status == ANNULUS_OK) status = annulus_barrier(comm);
     EXPECT_EQ(status, ANNULUS_MISMATCH) << LastMessage(comm);
     // Where all ranks know all parts, the sums differ.
-    const char* const words = IsDirect(usual.call.kind) ? " elements, for which " : " with count ";
+    const char* const words = IsDirect(usual.call.kind) ? " elements, for which " : " with counts for ";
     EXPECT_NE(LastMessage(comm).find(words), std::string::npos) << LastMessage(comm);
   });
 }

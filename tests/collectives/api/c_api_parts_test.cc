@@ -4,6 +4,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <numeric>
 
 #include "tests/collectives/harness/c_call.h"
@@ -170,8 +171,36 @@ TEST(PartsArgumentsTest, RanksThatDisagreeAboutAPartGetOneVerdict) {
     // A rank that had all it needed learns of it in the next call.
     if (rank == 1 && status == ANNULUS_OK) status = annulus_barrier(comm);
     EXPECT_EQ(status, ANNULUS_MISMATCH);
-    EXPECT_NE(LastMessage(comm).find("part of 4 elements, for which"), std::string::npos) << LastMessage(comm);
+    EXPECT_NE(LastMessage(comm).find("part of 4 elements, for which rank 0 has 5"), std::string::npos)
+        << LastMessage(comm);
   });
+}
+
+TEST(PartsArgumentsTest, TheRankThatGivesOtherCountsThanTheOthersIsToBlame) {
+  const size_t usual[] = {4, 5, 6};
+  const size_t other_order[] = {4, 6, 5};
+  const size_t other_sum[] = {4, 5, 7};
+  for (const int odd : {0, 1, 2}) {
+    for (const size_t* const counts : {other_order, other_sum}) {
+      ClusterConfig config;
+      config.nranks = 3;
+      std::barrier joined(config.nranks);  // Else some might hear of it before they have joined.
+      Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+        float in[16] = {};
+        float out[16] = {};
+        const size_t* const own = rank == odd ? counts : usual;
+        joined.arrive_and_wait();
+        annulus_status_t status = annulus_allgatherv(comm, in, own[rank], out, own, nullptr, ANNULUS_FLOAT32);
+        if (status == ANNULUS_OK) status = annulus_barrier(comm);
+        EXPECT_EQ(status, ANNULUS_MISMATCH);
+        const std::string expected =
+            "rank " + std::to_string(odd) + " called allgatherv #1 with " +
+            (counts == other_sum ? "counts for 16 elements, the others with counts for 15 elements"
+                                 : "other counts than the others, though of the same sum");
+        EXPECT_EQ(LastMessage(comm), expected);
+      });
+    }
+  }
 }
 
 TEST(PartsArgumentsTest, WithoutAMeshDirectKindsSayWhichSettingHelps) {

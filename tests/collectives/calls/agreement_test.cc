@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -150,6 +154,85 @@ TEST(AgreementTest, TheOnlyPairThatDoesNotMatchIsNamed) {
     const Status status = Conclude(DescribeAll(&groups));
     ASSERT_EQ(status.message().substr(0, expected.size()), expected) << status.message();
   }
+}
+
+CallArguments Allgatherv() {
+  CallArguments a;
+  a.kind = CollectiveKind::kAllgatherv;
+  return a;
+}
+
+// What the ranks conclude where all but `odd` call an allgatherv with the same counts.
+Status ConcludeCounts(size_t nranks, size_t odd, const Counts& usual, const Counts& other) {
+  std::vector<Group> groups(nranks);
+  for (size_t rank = 0; rank < nranks; ++rank) {
+    groups[rank].calls = {Allgatherv()};
+    groups[rank].send = groups[rank].recv = {rank == odd ? other : usual};
+  }
+  return Conclude(DescribeAll(&groups));
+}
+
+TEST(AgreementTest, ACountThatDiffersIsNamed) {
+  std::mt19937 random(5);
+  int unknown = 0;
+  for (size_t nranks = 3; nranks <= 20; ++nranks) {
+    for (size_t index = 0; index < nranks; ++index) {
+      Counts usual(nranks);
+      for (size_t& count : usual) count = random() % 50;
+      Counts other = usual;
+      other[index] += 1 + random() % 3;
+      const Status status = ConcludeCounts(nranks, random() % nranks, usual, other);
+      const std::string& text = status.message();
+      EXPECT_NE(text.find(" called allgatherv #7 with counts for "), std::string::npos) << text;
+      const size_t at = text.find("; they differ in ");
+      if (at == std::string::npos) {  // One in 256, by chance.
+        ++unknown;
+        continue;
+      }
+      unsigned first = 0;
+      unsigned last = 0;
+      const std::string where = text.substr(at);
+      if (std::sscanf(where.c_str(), "; they differ in counts[%u] to counts[%u]", &first, &last) != 2) {
+        ASSERT_EQ(std::sscanf(where.c_str(), "; they differ in counts[%u]", &first), 1) << text;
+        last = first;
+      }
+      EXPECT_TRUE(first <= index && index <= last && last - first <= nranks / 8) << text << ", index " << index;
+    }
+  }
+  EXPECT_LT(unknown, 5);
+  EXPECT_EQ(ConcludeCounts(3, 2, {5, 6, 7}, {5, 7, 6}).message(),
+            "rank 2 called allgatherv #7 with other counts than the others, though of the same sum; they differ "
+            "in counts[1]");
+}
+
+TEST(AgreementTest, CountsInAnyOtherOrderHaveAnotherDigest) {
+  Counts counts(7);
+  std::iota(counts.begin(), counts.end(), 0);
+  std::set<int32_t> digests;
+  size_t orders = 0;
+  do {
+    CallArguments a = Allgatherv();
+    a.recv_layout.counts = counts.data();
+    const Call call = CallOf(a, static_cast<int>(counts.size()), 1);
+    EXPECT_EQ(call.count, 21u);
+    digests.insert(call.root);
+    ++orders;
+  } while (std::ranges::next_permutation(counts).found);
+  EXPECT_EQ(digests.size(), orders);
+  EXPECT_GE(*digests.begin(), 0);
+}
+
+TEST(AgreementTest, OtherPrioritiesAreNamed) {
+  CallOptions options;
+  options.priority = 1;
+  std::vector<Group> groups(3);
+  for (Group& group : groups) {
+    group.calls = {Allgatherv()};
+    group.send = group.recv = {{1, 2, 3}};
+  }
+  groups[1].calls[0].options = &options;
+  EXPECT_EQ(Conclude(DescribeAll(&groups)).message(),
+            "rank 1 called allgatherv #7 with another priority than the others");
 }
 
 TEST(AgreementTest, RefusalsComeBeforeDifferencesAndNameTheirRanks) {

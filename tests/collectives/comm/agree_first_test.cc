@@ -161,12 +161,18 @@ TEST(AgreeFirstTest, CountsOfPartsThatDoNotMatchAreNamed) {
   const auto one_pair = [&](annulus_call_t* c) { c->sendcounts = data.more_to_2.data(); };
   const auto two_pairs = [&](annulus_call_t* c) { c->sendcounts = data.two_more.data(); };
   TryAll({
-      {ANNULUS_CALL_ALLGATHERV, other, "rank 1 called allgatherv # with count 4, the others with count 3"},
-      {ANNULUS_CALL_REDUCE_SCATTERV, other, "rank 1 called reduce_scatterv # with count 4, the others with count 3"},
+      {ANNULUS_CALL_ALLGATHERV, other,
+       "rank 1 called allgatherv # with counts for 4 elements, the others with counts for 3 elements;"
+       " they differ in counts[0]"},
+      {ANNULUS_CALL_REDUCE_SCATTERV, other,
+       "rank 1 called reduce_scatterv # with counts for 4 elements, the others with counts for 3 elements;"
+       " they differ in counts[0]"},
       {ANNULUS_CALL_ALLGATHERV, swapped,
-       "rank 1 called allgatherv # with other counts or another priority than the others"},
+       "rank 1 called allgatherv # with other counts than the others, though of the same sum;"
+       " they differ in counts[0]"},
       {ANNULUS_CALL_REDUCE_SCATTERV, swapped,
-       "rank 1 called reduce_scatterv # with other counts or another priority than the others"},
+       "rank 1 called reduce_scatterv # with other counts than the others, though of the same sum;"
+       " they differ in counts[0]"},
       {ANNULUS_CALL_GATHERV, more, "rank 1 sends rank 0 1 element more than that expects in gatherv #"},
       {ANNULUS_CALL_SCATTERV, more, "rank 0 sends rank 1 1 element fewer than that expects in scatterv #"},
       {ANNULUS_CALL_SCATTERV, fewer, "rank 0 sends rank 1 1 element more than that expects in scatterv #"},

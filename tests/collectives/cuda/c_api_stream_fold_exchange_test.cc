@@ -175,21 +175,16 @@ TEST_F(StreamFoldExchangeTest, CountsThatDoNotMatchEndTheCall) {
   const std::vector<size_t> all = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   const Case cases[] = {
       {ANNULUS_CALL_GATHERV, {40, 50, 60}, 1, {40, 51, 60}, 1, "rank 1 called gatherv #"},
-      {ANNULUS_CALL_GATHERV, {40, 50, 60}, 0, {40, 50, 0}, 2, " with a part of 60 elements, for which this rank has 0"},
-      {ANNULUS_CALL_SCATTERV,
-       {40, 50, 60},
-       2,
-       {40, 50, 6'000'000},
-       0,
-       " of 60 elements, for which this rank has 6000000"},
-      {ANNULUS_CALL_SCATTERV, {0, 0, 0}, 0, {0, 1, 0}, 0, " with a part of 1 elements, for which this rank has 0"},
+      {ANNULUS_CALL_GATHERV, {40, 50, 60}, 0, {40, 50, 0}, 2, " with a part of 60 elements, for which rank 0 has 0"},
+      {ANNULUS_CALL_SCATTERV, {40, 50, 60}, 2, {40, 50, 6'000'000}, 0, " of 60 elements, for which rank 2 has 6000000"},
+      {ANNULUS_CALL_SCATTERV, {0, 0, 0}, 0, {0, 1, 0}, 0, " with a part of 1 elements, for which rank 1 has 0"},
       {ANNULUS_CALL_ALLTOALLV,
        all,
        2,
        {1, 2, 3, 4, 5, 6, 7, 80'000, 9},
        2,
-       " of 80000 elements, for which this rank has 8"},
-      {ANNULUS_CALL_ALLTOALLV, all, 0, {1, 2, 3, 0, 5, 6, 7, 8, 9}, 1, " of 4 elements, for which this rank has 0"},
+       " of 80000 elements, for which rank 1 has 8"},
+      {ANNULUS_CALL_ALLTOALLV, all, 0, {1, 2, 3, 0, 5, 6, 7, 8, 9}, 1, " of 4 elements, for which rank 0 has 0"},
   };
   for (const Case& each : cases) {
     OnFoldingThreads({3, 1, true}, [&](const FoldingRank& own) {

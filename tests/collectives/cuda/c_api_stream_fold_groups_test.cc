@@ -202,7 +202,7 @@ TEST_F(StreamFoldGroupsTest, RanksWhoseGroupsDifferHearHow) {
       {{sum, sum}, {sum, longer}, "count 600"},
       {{gather, scatter}, {scatter, gather}, "reduce_scatter"},
       {{gather, scatter, sum}, {gather, scatter}, "allreduce"},
-      {{sum, parts}, {sum, others}, "with a part of"},
+      {{sum, parts}, {sum, others}, "rank 1 called allgatherv"},
   };
   for (const Case& each : cases) {
     OnFoldingThreads({2, 1, true}, [&](const FoldingRank& own) {
