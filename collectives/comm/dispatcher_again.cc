@@ -24,7 +24,7 @@ bool Dispatcher::EqualsRecent(const CallArguments& given) {
   if (kind == CollectiveKind::kBarrier) return engine_.Repeats(kind, DataType{}, ReduceOp{}, 0, 0);
   if (given.created_op != 0) return false;
   const ReduceOp op = Reduces(kind) ? given.op : ReduceOp{};
-  const int root = HasRoot(kind) ? given.root : engine_.latest().root;  // Which may be a digest of the counts.
+  const int root = HasRoot(kind) ? given.root : 0;
   if (!HasVariableParts(kind)) return engine_.Repeats(kind, given.type, op, root, given.count);
   return engine_.RepeatsParts(kind, given.type, op, root, given.count, given.send_layout, given.recv_layout);
 }
