@@ -138,7 +138,6 @@ void Dispatcher::AwaitBegun(CallQueue::Turn* turn, const Request& request) {
     const AtOnce received = receive != nullptr ? MovePosted(&next, receive, 1) : AtOnce::kNo;
     EndBegun(&next, BegunPolls());
     if (received == AtOnce::kDone) next.AnnounceEnd();
-    if (received == AtOnce::kNever) return;
   }
 }
 
@@ -310,8 +309,9 @@ AtOnce Dispatcher::MovePosted(CallQueue::Turn* turn, Request* request, int polls
       IsMessage(request->arguments.kind) ? MovePosted(turn, request, polls) : MovePostedOf(turn, *request, polls, &any);
   if (Request* const receive = AwaitedMeanwhile(*turn, *request); receive != nullptr && moved == AtOnce::kNo) {
     const bool is_before = turn->IsPosted(request) && turn->HasPostedBefore(request->arguments, request);
-    moved = MovePosted(turn, receive, is_before ? polls : 1);
-    any |= moved == AtOnce::kDone;
+    const AtOnce received = MovePosted(turn, receive, is_before ? polls : 1);
+    any |= received == AtOnce::kDone;
+    if (is_before && received == AtOnce::kNever) moved = received;
   }
   // Whoever waits for a receive has no need of a send's end yet, but nobody else may see to it meanwhile.
   const bool needs_end = !request->done && request->arguments.kind != CollectiveKind::kRecv;

@@ -145,6 +145,7 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy, Dead
     // Messages of a communicator that has failed or is stopping have ended already.
     if (Stopped()) return {Code::kAborted, "the work was aborted"};
     if (messages_->busy()) ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+    passes_.owes_drive = false;
     Nanoseconds now = 0;
     if (moved) {
       EndWait();
@@ -189,6 +190,7 @@ Status Driver::MoveUnseen() {
   if (Stopped()) return Status();
   bool moved = false;
   ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+  passes_.owes_drive = false;
   return messages_->Late(last);
 }
 

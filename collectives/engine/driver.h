@@ -81,7 +81,9 @@ class Driver {
   bool MayMoveAtOnce() const { return !Stopped() && monitor_->trace() == nullptr; }
   // Whether nothing that was taken on would have to be driven meanwhile, so that messages may be looked for again and
   // again.
-  bool MayLookAgain() const { return MayMoveAtOnce() && (!messages_->has_active() || messages_->HasOnlyBegun()); }
+  bool MayLookAgain() const {
+    return !passes_.owes_drive && MayMoveAtOnce() && (!messages_->has_active() || messages_->HasOnlyBegun());
+  }
   // As Messages::MoveAtOnce. Does nothing while a timeline is kept, and now and then while there are other messages,
   // posted ones (`others_posted`) or not, so that those move too.
   AtOnce MoveAtOnce(const Message& message, int polls, bool others_posted) {
@@ -154,7 +156,11 @@ class Driver {
   // The end of Repeat, which began at that time; 0: it is not of the sample.
   bool FinishesAtOnce(const Call& call, Nanoseconds begin);
   // Now and then the caller has to drive all messages: nobody else may do so while others keep moving at once.
-  bool MayPass(bool has_others) { return !has_others || ++passed_ % kMostPassed != 0; }
+  bool MayPass(bool has_others) {
+    if (!has_others || ++passes_.passed % kMostPassed != 0) return true;
+    passes_.owes_drive = true;
+    return false;
+  }
   void Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout);
   // Moves the messages and looks at their deadlines when a drive begins, if that was not done lately.
   Status LookAfterMessages() {
@@ -198,7 +204,10 @@ class Driver {
     UsualTime took;
     uint32_t number = UINT32_MAX;  // The first one is measured.
   } short_drives_;
-  uint32_t passed_ = 0;            // Messages that moved at once while there were others.
+  struct {
+    uint32_t passed = 0;      // Messages that moved at once while there were others.
+    bool owes_drive = false;  // It is time to drive all messages.
+  } passes_;
   Nanoseconds messages_seen_ = 0;  // Time of the latest MoveUnseen.
   Drive drive_;
   bool has_begun_ = false;

@@ -37,9 +37,9 @@ Runner* Engine::RunnerOf(RecentCall* call) const {
   return algorithm == Algorithm::kOneHop ? call->one_hop.get() : runners_[static_cast<size_t>(algorithm)].get();
 }
 
-size_t Engine::MemoryBytes() const {
-  return sizeof(Engine) + RunnersBytes(job()) - RowOf(Algorithm::kOneHop).memory_bytes(job()) +
-         RecentCalls::MemoryBytes(job());
+size_t Engine::MemoryBytes(const AlgorithmJob& job) {
+  const size_t one_hop = RowOf(Algorithm::kOneHop).memory_bytes(job);  // Recent calls have it.
+  return sizeof(Engine) + RunnersBytes(job) - one_hop + RecentCalls::MemoryBytes(job);
 }
 
 ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {

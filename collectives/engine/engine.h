@@ -109,7 +109,8 @@ class Engine {
   }
 
   // From any thread: the value does not change.
-  size_t MemoryBytes() const;
+  size_t MemoryBytes() const { return MemoryBytes(job()); }
+  static size_t MemoryBytes(const AlgorithmJob& job);
 
   // Asks the reactor to wake when a link has something to do for Progress. Returns false if one has something now: then
   // do not sleep. Devices are armed by DomainQueues.

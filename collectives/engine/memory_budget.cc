@@ -67,15 +67,15 @@ size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks&
   if (worst.between_hosts) layouts.push_back(Dealt(nranks, HostsOfGrid(nranks)));
   const size_t level_links = worst.between_hosts && !HasMesh(nranks, settings) ? kMostLevelPeers : 0;
   size_t links = 0;
-  size_t runners = 0;
+  size_t engine = 0;
   for (Topology& layout : layouts) {
     layout.by_system_calls = worst.by_system_calls;
     const AlgorithmJob job{settings, layout};
     links = std::max(links, LinksNeeded(0, job).size() + level_links);
-    runners = std::max(runners, RunnersBytes(job));
+    engine = std::max(engine, Engine::MemoryBytes(job));
   }
   const size_t held = nranks > 1 && HasMesh(nranks, settings) ? HeldBytes(nranks, settings) : 0;
-  return sizeof(Engine) + runners + held + links * (worst.bytes + kLinkBytes) + (links == 0 ? kLinkBytes : 0);
+  return engine + held + links * (worst.bytes + kLinkBytes) + (links == 0 ? kLinkBytes : 0);
 }
 
 Status FitMemory(int nranks, size_t budget, const PossibleLinks& possible, PlanSettings* settings) {

@@ -3,6 +3,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,8 +22,8 @@ annulus_status_t Finish(annulus_request_t* request) {
   return status;
 }
 
-// A wait looks after what else is queued now and then, once in 32 times; a send that is only being started never has
-// to. The progress thread may have the turn for a moment, and then a send is queued: so a long row is enough.
+// A wait drives what else is posted now and then, once in 32 times; a send that is only being started never has to. The
+// progress thread may have the turn for a moment, and then a send is queued: so a long row is enough.
 TEST(StartedSendsTest, TheyMoveWhenTheyAreStartedHoweverManyHaveMovedBesideOthers) {
   constexpr int64_t kRow = 40;
   constexpr int kMost = 5000;
@@ -62,6 +63,51 @@ TEST(StartedSendsTest, TheyMoveWhenTheyAreStartedHoweverManyHaveMovedBesideOther
     } else {
       ASSERT_EQ(Finish(other), ANNULUS_OK);
     }
+  });
+}
+
+// Rank 0 has more to receive from rank 2 than a look takes in, while each answer of rank 1 comes at once.
+TEST(StartedSendsTest, AReceiveIsDrivenBesideAnyNumberOfQuickMessages) {
+  constexpr size_t kLarge = size_t{1} << 17;
+  constexpr int kMost = 200'000;
+  ClusterConfig config;
+  config.transport = "shm";
+  config.nranks = 3;
+  config.timeout_ms = kFarTimeoutMs;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    if (rank == 2) {
+      EXPECT_EQ(annulus_send(comm, Numbers(kLarge, 2).data(), kLarge, ANNULUS_INT64, 0), ANNULUS_OK);
+      return;
+    }
+    Numbers large(kLarge);
+    std::atomic<int64_t> is_over{0};
+    annulus_request_t* other = nullptr;
+    if (rank == 0) {
+      annulus_call_t call{};
+      call.struct_bytes = sizeof call;
+      call.kind = ANNULUS_CALL_RECV;
+      call.type = ANNULUS_INT64;
+      call.root = 2;
+      call.recvbuf = large.data();
+      call.count = kLarge;
+      call.done = [](void* flag, annulus_status_t) { *static_cast<std::atomic<int64_t>*>(flag) = 1; };
+      call.context = &is_over;
+      ASSERT_EQ(annulus_submit(comm, &call, 1, &other), ANNULUS_OK) << LastMessage(comm);
+    }
+    int64_t ends = 0;
+    for (int i = 0; i < kMost && ends == 0; ++i) {
+      const int64_t own = is_over;
+      annulus_request_t* receive = nullptr;
+      annulus_request_t* send = nullptr;
+      ASSERT_EQ(annulus_recv_async(comm, &ends, 1, ANNULUS_INT64, 1 - rank, &receive), ANNULUS_OK);
+      ASSERT_EQ(annulus_send_async(comm, &own, 1, ANNULUS_INT64, 1 - rank, &send), ANNULUS_OK);
+      ASSERT_EQ(Finish(receive), ANNULUS_OK);
+      ASSERT_EQ(Finish(send), ANNULUS_OK);
+      if (rank == 0) ends = own;
+    }
+    EXPECT_EQ(ends, 1);
+    if (rank == 0) EXPECT_EQ(Finish(other), ANNULUS_OK);
+    EXPECT_TRUE(rank != 0 || large == Numbers(kLarge, 2));
   });
 }
 
