@@ -220,6 +220,8 @@ TEST_F(StreamFoldExchangeTest, ARankThatMakesTheCallWithoutAStreamEndsIt) {
   }
 }
 
+// An open gate lets a GPU read what the host still writes, which nobody looks at then. The thread sanitizer sees a
+// race.
 TEST_F(StreamFoldExchangeTest, AnAbortOpensTheGatesOfAllRanks) {
   for (const int held : {0, 2}) {
     static Tally submitted;
@@ -228,7 +230,7 @@ TEST_F(StreamFoldExchangeTest, AnAbortOpensTheGatesOfAllRanks) {
       for (const annulus_kind_t kind : kKinds) {
         CallsInStream calls = own.NoCalls();
         calls.Add({kind, ShapesOf(kind, 3)[5], ANNULUS_FLOAT32, ANNULUS_SUM,
-                   own.number == 0 ? Where::kPinned : Where::kDevice});
+                   own.number == 0 && !kThreadSanitized ? Where::kPinned : Where::kDevice});
         if (own.number == 1) continue;
         EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
       }

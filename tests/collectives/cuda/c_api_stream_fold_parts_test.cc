@@ -172,6 +172,8 @@ TEST_F(StreamFoldPartsTest, ARankThatMakesTheCallWithoutAStreamEndsIt) {
   }
 }
 
+// An open gate lets a GPU read what the host still writes, which nobody looks at then. The thread sanitizer sees a
+// race.
 TEST_F(StreamFoldPartsTest, AnAbortOpensTheGatesOfAllRanks) {
   for (const int held : {0, 2}) {
     static Tally submitted;
@@ -179,8 +181,8 @@ TEST_F(StreamFoldPartsTest, AnAbortOpensTheGatesOfAllRanks) {
       if (own.number == held) own.user->Hold(own.stream);
       for (const annulus_kind_t kind : kKinds) {
         CallsInStream calls = own.NoCalls();
-        calls.Add(
-            {kind, ShapesOf(3)[2], ANNULUS_FLOAT32, ANNULUS_SUM, own.number == 0 ? Where::kPinned : Where::kDevice});
+        calls.Add({kind, ShapesOf(3)[2], ANNULUS_FLOAT32, ANNULUS_SUM,
+                   own.number == 0 && !kThreadSanitized ? Where::kPinned : Where::kDevice});
         if (own.number == 1) continue;
         EXPECT_EQ(calls.SubmitOnly(own.stream), ANNULUS_OK) << LastMessage();
       }
