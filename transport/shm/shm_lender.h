@@ -26,7 +26,7 @@ class ShmLender {
   // Like ShmSender::Acquire, but times some slots.
   std::byte* Lend(ShmFault* fault) { return distance_.probes() ? LendProbing(fault) : sender_->Acquire(fault); }
   // The next slice, of so many bytes, is about to be posted. `may_be_lent`: it may have been lent though nobody has
-  // asked, as MayLend() said that asking is not worth while.
+  // asked, as MayLend() said that asking is not worth while; so also for slices of which that is not known.
   void Posted(size_t bytes, bool may_be_lent = false) {
     if (fill_begun_ != 0) EndTimedFill(bytes);
     choice_.Sent(may_be_lent);

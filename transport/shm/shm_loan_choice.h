@@ -61,7 +61,7 @@ class ShmLoanChoice {
     slots_in_row_ = lends_ ? 0 : slots_in_row_ + 1;
     return lends_;
   }
-  // Also for slices about which nobody has asked. Those of them that are never lent do not count.
+  // Also for slices about which nobody has asked, which count only if they may be lent.
   void Sent(bool may_be_lent) {
     const bool counts = may_be_lent || is_decided_;
     is_decided_ = false;
