@@ -81,7 +81,7 @@ class Side {
   Status Post(const std::byte* from, uint32_t bytes) {
     std::byte* slot = nullptr;
     Status status;
-    while ((status = endpoint_.AcquireSlot(&slot)).would_block()) ANNULUS_RETURN_IF_ERROR(Turn());
+    while ((status = endpoint_.AcquireSlot(Endpoint::kWholeSlot, &slot)).would_block()) ANNULUS_RETURN_IF_ERROR(Turn());
     ANNULUS_RETURN_IF_ERROR(status);
     if (from != nullptr) std::memcpy(slot, from, bytes);
     send_ = Send();

@@ -218,9 +218,10 @@ class Endpoint {
   virtual EndpointStats stats() const = 0;
   virtual Shortcuts shortcuts() { return {}; }
 
-  // Lends a slot of limits().slot_bytes to write an outgoing slice into; PostSend gives it back. Slots are aligned to
-  // 64 bytes. Errors: would_block when none is free.
-  virtual Status AcquireSlot(std::byte** slot) = 0;
+  // Lends a slot to write an outgoing slice into, of up to `bytes`, or up to limits().slot_bytes if that is less;
+  // PostSend gives it back. Slots are aligned to 64 bytes. Errors: would_block when none is free.
+  virtual Status AcquireSlot(size_t bytes, std::byte** slot) = 0;
+  static constexpr size_t kWholeSlot = SIZE_MAX;
 
   // Queues one slice for the peer. `send` is lent until send->code leaves kInProgress.
   virtual Status PostSend(Send* send) = 0;

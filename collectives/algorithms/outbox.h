@@ -65,7 +65,7 @@ Status Outbox::Post(int to, const Tag& tag, Pack pack, bool* moved, bool* posted
   Endpoint* const target = links_->At(to, 0);
   unsent_ = to;
   if (slot_ == nullptr) {
-    Status acquired = target->AcquireSlot(&slot_);
+    Status acquired = target->AcquireSlot(Endpoint::kWholeSlot, &slot_);
     if (acquired.would_block()) return Status();
     ANNULUS_RETURN_IF_ERROR(std::move(acquired));
     slot_filled_ = pack(slot_);

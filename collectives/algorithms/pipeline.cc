@@ -211,7 +211,7 @@ Status Pipeline::PlanSend(Flight* flight) {
     out.send.data = input.data;
   } else {
     std::byte* slot = nullptr;
-    ANNULUS_RETURN_IF_ERROR(target->AcquireSlot(&slot));
+    ANNULUS_RETURN_IF_ERROR(target->AcquireSlot(step.bytes, &slot));
     out.send.data = out.slot = slot;
     out.streams_slot = in_place != nullptr && in_place->StreamsSlots();
   }

@@ -35,7 +35,7 @@ Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
             peer, 0};
   }
   const bool is_alike = here.kind == there.kind && here.type == there.type && here.op == there.op;
-  if (HasVariableParts(here.kind) && !IsDirect(here.kind) && is_alike && is_same_form && here.root != there.root)
+  if (HasCommonCounts(here.kind) && is_alike && is_same_form && here.root != there.root)
     return {Code::kMismatch, from + " called " + CallName(here) + " with other counts than this rank", peer, 0};
   // With variable parts a program has no count that could be compared.
   if (!is_same_form && HasVariableParts(here.kind)) there.count = here.count;

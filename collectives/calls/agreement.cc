@@ -28,9 +28,6 @@ uint64_t Mix(uint64_t value) {
 
 uint64_t Chain(uint64_t digest, uint64_t value) { return Mix(digest ^ value); }
 
-// Whether all ranks give the same counts.
-bool HasCommonCounts(CollectiveKind kind) { return HasVariableParts(kind) && !IsDirect(kind); }
-
 uint64_t DigestOf(const CallArguments& a, int nranks) {
   const Call call = CallOf(a, nranks, 0);
   uint64_t digest = Chain(static_cast<uint64_t>(call.kind), static_cast<uint64_t>(call.type));

@@ -23,16 +23,14 @@ std::string OpText(ReduceOp op) {
   return OpName(op);
 }
 
-// Whether all ranks give the same counts, of which Call has the sum as its count and a digest as its root.
-bool HasCommonCounts(const Call& call) { return HasVariableParts(call.kind) && !IsDirect(call.kind); }
-
 // The first field in which the two differ, from most to least telling.
 Field DifferingField(const Call& odd, const Call& rest) {
   if (odd.type != rest.type) return {"type", TypeName(odd.type), TypeName(rest.type)};
   if (odd.op != rest.op) return {"operation", OpText(odd.op), OpText(rest.op)};
   if (odd.kind == CollectiveKind::kAllreduceGroup && odd.count == rest.count)
     return {"another division into tensors; digest", std::to_string(odd.root), std::to_string(rest.root)};
-  if (HasCommonCounts(odd)) return {"counts for", Number(odd.count) + " elements", Number(rest.count) + " elements"};
+  if (HasCommonCounts(odd.kind))
+    return {"counts for", Number(odd.count) + " elements", Number(rest.count) + " elements"};
   if (odd.kind != CollectiveKind::kAllreduceGroup && odd.root != rest.root)
     return {"root", std::to_string(odd.root), std::to_string(rest.root)};
   return {"count", Number(odd.count), Number(rest.count)};
@@ -72,7 +70,7 @@ std::string Difference(const std::string& odd, const Call& odd_call, const std::
            " called " + KindName(rest_call.kind);
   }
   const bool is_alike = odd_call.type == rest_call.type && odd_call.op == rest_call.op;
-  if (is_alike && HasCommonCounts(odd_call) && odd_call.count == rest_call.count)
+  if (is_alike && HasCommonCounts(odd_call.kind) && odd_call.count == rest_call.count)
     return odd + " called " + CallName(odd_call) + " with other counts than " + rest + ", though of the same sum";
   const Field field = DifferingField(odd_call, rest_call);
   return odd + " called " + CallName(odd_call) + " with " + field.name + " " + field.odd + ", " + rest + " with " +

@@ -107,6 +107,8 @@ constexpr bool HasRoot(CollectiveKind kind) { return kinds::Has<kinds::kHasRoot>
 constexpr bool IsDirect(CollectiveKind kind) { return kinds::Has<kinds::kIsDirect>(kind); }
 // Whether the ranks' parts may differ in size; the calls then carry no common count.
 constexpr bool HasVariableParts(CollectiveKind kind) { return kinds::Has<kinds::kHasVariableParts>(kind); }
+// Whether the ranks' parts may differ in size, and all ranks give the sizes of all parts.
+constexpr bool HasCommonCounts(CollectiveKind kind) { return HasVariableParts(kind) && !IsDirect(kind); }
 constexpr bool IsMessage(CollectiveKind kind) { return kinds::Has<kinds::kIsMessage>(kind); }
 
 // What all ranks must agree on. Fields that a kind does not use are zero.
@@ -115,7 +117,7 @@ struct Call {
   CollectiveKind kind = CollectiveKind::kNone;
   DataType type{};
   ReduceOp op{};
-  int32_t root = 0;
+  int32_t root = 0;    // With common counts their digest, so that ranks that give others find out.
   uint64_t count = 0;  // The user's count; with variable parts their sum if all ranks know it, else 0.
   bool operator==(const Call&) const = default;
 };

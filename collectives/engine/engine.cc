@@ -19,8 +19,7 @@ Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology,
       choice_(settings, topology),
       links_(links),
       monitor_(monitor),
-      recent_(rank, job(), links, staging),
-      latest_(&recent_.latest()) {
+      recent_(rank, job(), links, staging) {
   MakeRunners(staging);
 }
 
@@ -44,9 +43,9 @@ size_t Engine::MemoryBytes(const AlgorithmJob& job) {
 
 ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
   const bool has_parts = IsDirect(call.kind) || HasVariableParts(call.kind);
-  CallParts& parts = latest_->parts;
+  CallParts& parts = recent_.latest().parts;
   if (has_parts) parts.Fill(rank_, call, buffers.count, buffers.input_layout, buffers.output_layout);
-  PlanInput input{call, latest_->work.element_bytes, rank_, nranks(), nullptr, nullptr, 0};
+  PlanInput input{call, recent_.latest().work.element_bytes, rank_, nranks(), nullptr, nullptr, 0};
   if (has_parts) input.input_parts = parts.input();
   if (has_parts) input.output_parts = parts.output();
   if (buffers.segments != nullptr) {
@@ -60,7 +59,7 @@ ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
 bool Engine::StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const {
   if (call.kind != CollectiveKind::kAllreduce || buffers.input.data == buffers.output.data) return false;
   if (!RowOf(algorithm).may_stream_output) return false;
-  return 2 * call.count * latest_->work.element_bytes > host_.stream_bytes;
+  return 2 * call.count * recent_.latest().work.element_bytes > host_.stream_bytes;
 }
 
 void Engine::Describe(const Call& call, const Buffers& buffers, Work* work) const {
@@ -89,28 +88,29 @@ void Engine::Describe(const Call& call, const Buffers& buffers, Work* work) cons
 
 void Engine::Start(const Call& call, const Buffers& buffers) {
   ANNULUS_CHECK(done());
-  latest_ = &recent_.Begin();
-  Work& work = latest_->work;
+  RecentCall& latest = recent_.Begin();
+  Work& work = latest.work;
   Describe(call, buffers, &work);
-  ScheduleParams& params = latest_->params;
+  ScheduleParams& params = latest.params;
   params = Plan(call, buffers);
   // Whatever the kind: its device has got the program.
   if (buffers.fold != nullptr && buffers.fold->pieces > 0) params.algorithm = Algorithm::kSharedFold;
   work.streams_output = StreamsOutput(call, buffers, params.algorithm);
   staged_.staging = buffers.staging;
   if (buffers.staging.queue == nullptr) return StartRunner();
-  current_ = RunnerOf(latest_);
+  current_ = RunnerOf(&latest);
   staged_.copies.Start(buffers.staging.queue, buffers.staging.inputs, StagedCopies::Direction::kFromDevice);
   phase_ = Phase::kLoads;
 }
 
 void Engine::StartRunner() {
-  current_ = RunnerOf(latest_);
+  RecentCall& latest = recent_.latest();
+  current_ = RunnerOf(&latest);
   ANNULUS_CHECK(current_ != nullptr);
-  current_->Start(latest_->params, &latest_->work);
+  current_->Start(latest.params, &latest.work);
   phase_ = Phase::kRuns;
   // What is repeated lies in host memory, and of a staged call only the copies do.
-  if (staged_.staging.queue == nullptr && current_ == latest_->one_hop.get()) recent_.Keep();
+  if (staged_.staging.queue == nullptr && current_ == latest.one_hop.get()) recent_.Keep();
 }
 
 Status Engine::Copy(bool* moved) {
@@ -126,17 +126,18 @@ Status Engine::Copy(bool* moved) {
 }
 
 void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
-  ANNULUS_CHECK(done() && latest_->repeatable != nullptr);
-  Work& work = latest_->work;
+  RecentCall& latest = recent_.latest();
+  ANNULUS_CHECK(done() && latest.repeatable != nullptr);
+  Work& work = latest.work;
   work.call.sequence = sequence;
   work.input.data = static_cast<const std::byte*>(input);
   work.output.data = static_cast<std::byte*>(output);
   phase_ = Phase::kRuns;
-  latest_->repeatable->StartAgain();
+  latest.repeatable->StartAgain();
 }
 
 bool Engine::FinishesAtOnce() {
-  if (latest_->repeatable->FinishesAtOnce()) phase_ = Phase::kDone;
+  if (recent_.latest().repeatable->FinishesAtOnce()) phase_ = Phase::kDone;
   return done();
 }
 
@@ -152,13 +153,14 @@ Status Engine::Progress(bool* moved) {
     return Copy(moved);
   Status status = current_->Progress(moved);
   if (current_->declined()) [[unlikely]] {
-    latest_->params.algorithm = latest_->params.if_declined;
+    ScheduleParams& params = recent_.latest().params;
+    params.algorithm = params.if_declined;
     StartRunner();
     *moved = true;
   }
   const bool is_staged = staged_.staging.queue != nullptr;
   if (current_->done()) phase_ = is_staged ? Phase::kStores : Phase::kDone;
-  const UserReduction* const user = latest_->work.custom.user;
+  const UserReduction* const user = recent_.latest().work.custom.user;
   if (user != nullptr) [[unlikely]] {
     const int32_t failure = user->failure.load(std::memory_order_relaxed);
     if (failure != 0) return ReductionFailed(rank_, failure);

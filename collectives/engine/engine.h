@@ -70,14 +70,14 @@ class Engine {
     return MakeLatest([plan](const RecentCall& recent) { return recent.plan == plan; });
   }
   // Of the latest call. A call that Repeats it has this plan.
-  uint64_t plan() const { return latest_->plan; }
+  uint64_t plan() const { return recent_.latest().plan; }
   // The latest call, with its number.
-  const Call& latest() const { return latest_->work.call; }
+  const Call& latest() const { return recent_.latest().work.call; }
   // The buffers lie in host memory, as did those of the latest call.
   void StartAgain(uint64_t sequence, const void* input, void* output);
   // Sends what StartAgain began as far as that goes at once, and may look for what comes. After kNothing FinishesAtOnce
   // does the rest. An error here is also returned by Progress.
-  Awaits SendFirst(bool looks) { return latest_->repeatable->SendFirst(looks); }
+  Awaits SendFirst(bool looks) { return recent_.latest().repeatable->SendFirst(looks); }
   // Advances what StartAgain began as far as it goes at once. Returns whether it is done. An error here is also
   // returned by Progress.
   bool FinishesAtOnce();
@@ -145,11 +145,10 @@ class Engine {
   Runner* RunnerOf(RecentCall* call) const;
   template <class IsLike>
   bool MakeLatest(IsLike is_like) {
-    if (latest_->repeatable != nullptr && is_like(*latest_)) [[likely]]
+    if (recent_.latest().repeatable != nullptr && is_like(recent_.latest())) [[likely]]
       return true;
     if (!done() || !recent_.Recall(is_like)) return false;
-    latest_ = &recent_.latest();
-    current_ = latest_->one_hop.get();
+    current_ = recent_.latest().one_hop.get();
     staged_.staging = Staging();
     return true;
   }
@@ -169,7 +168,6 @@ class Engine {
   const Links* const links_;
   Monitor* const monitor_;
   RecentCalls recent_;
-  RecentCall* latest_ = nullptr;  // That of recent_. Never null.
   HostLimits host_;
   // By Algorithm; null if unused in the job, and for one hop, which recent calls have for themselves.
   std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;

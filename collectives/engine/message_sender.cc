@@ -171,7 +171,7 @@ Status MessageSender::PostEmpty(MessageForm form, Call call, size_t slice_bytes,
   const auto send = std::ranges::find_if(empty_.sends, is_free);
   if (send == empty_.sends.end()) return Status();
   if (empty_.slot == nullptr) {
-    Status acquired = context_.endpoint->AcquireSlot(&empty_.slot);
+    Status acquired = context_.endpoint->AcquireSlot(0, &empty_.slot);
     if (acquired.would_block()) return Status();
     ANNULUS_RETURN_IF_ERROR(std::move(acquired));
   }

@@ -47,6 +47,7 @@ class RecentCalls {
   }
 
   RecentCall& latest() { return *latest_; }
+  const RecentCall& latest() const { return *latest_; }
 
   // The place for a call that is planned, which is the latest one from now on. What is there already is the oldest one,
   // or one that cannot be repeated.

@@ -48,9 +48,9 @@ EndpointStats ResumingEndpoint::stats() const {
   return stats;
 }
 
-Status ResumingEndpoint::AcquireSlot(std::byte** slot) {
+Status ResumingEndpoint::AcquireSlot(size_t bytes, std::byte** slot) {
   if (!status_.ok()) return status_;
-  return lost_.ok() ? first_->AcquireSlot(slot) : lost_;
+  return lost_.ok() ? first_->AcquireSlot(bytes, slot) : lost_;
 }
 
 Status ResumingEndpoint::PostSend(Send* send) {

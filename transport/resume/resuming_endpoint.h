@@ -40,7 +40,7 @@ class ResumingEndpoint final : public Endpoint, private InPlace {
   std::string Describe() const override;
   EndpointStats stats() const override;
   Shortcuts shortcuts() override { return {.in_place = first_->shortcuts().in_place != nullptr ? this : nullptr}; }
-  Status AcquireSlot(std::byte** slot) override;
+  Status AcquireSlot(size_t bytes, std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;

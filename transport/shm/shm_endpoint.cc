@@ -1,5 +1,6 @@
 #include "transport/shm/shm_endpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/security/door.h"
@@ -9,7 +10,7 @@ namespace {
 
 // Longest short slice that is always copied with plain stores, in bytes. How a longer one is copied depends on the
 // peer's distance.
-constexpr uint32_t kLongShort = ShmSender::kLeastLent - 1;
+constexpr uint32_t kLongShort = ShmSender::kLeastInTurn - 1;
 
 int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
@@ -90,9 +91,15 @@ EndpointStats ShmEndpoint::stats() const {
   return stats;
 }
 
-Status ShmEndpoint::AcquireSlot(std::byte** slot) {
+void ShmEndpoint::ShareCache(size_t links) {
+  // Both levels of a few processors' own caches, and a part of the one that they share.
+  constexpr size_t kBytesInTurn = 4 * 1024 * 1024;
+  sender_.LimitTurns(kBytesInTurn / (links * static_cast<size_t>(limits_.send_slots)));
+}
+
+Status ShmEndpoint::AcquireSlot(size_t bytes, std::byte** slot) {
   if (!status_.ok()) return status_;
-  std::byte* const free = lender_.Lend(&fault_);
+  std::byte* const free = lender_.Lend(std::min(bytes, limits_.slot_bytes), &fault_);
   if (free != nullptr) {
     *slot = free;
     return Status();
@@ -116,10 +123,10 @@ Status ShmEndpoint::PostSend(Send* send) {
 // requires.
 bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
   if (!sender_.MayPublish(&fault_)) return false;
-  std::byte* const slot = lender_.Lend(&fault_);
+  std::byte* const slot = lender_.Lend(bytes, &fault_);
   if (slot == nullptr) return false;
   lender_.Fill(slot, data, bytes);
-  lender_.Posted(bytes, /*may_be_lent=*/true);
+  lender_.Posted(bytes, /*may_be_lent=*/bytes >= ShmSender::kLeastLent);
   sender_.PublishLent(tag, slot, bytes);
   return true;
 }

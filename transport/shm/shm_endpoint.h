@@ -33,13 +33,16 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
               SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr,
               KernelCopies copies = KernelCopies::kAuto, DeviceReads devices = DeviceReads::kAuto);
 
+  // This process has so many links, at least 1, whose slots go through one cache.
+  void ShareCache(size_t links);
+
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }
   std::string Describe() const override;
 
   EndpointStats stats() const override;
   Shortcuts shortcuts() override { return {.short_path = this, .in_place = this}; }
-  Status AcquireSlot(std::byte** slot) override;
+  Status AcquireSlot(size_t bytes, std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;

@@ -1,4 +1,4 @@
-// The format of the memory that the two ends of a link share, version 5.
+// The format of the memory that the two ends of a link share, version 6.
 //
 //   header                       written once by the creator, before the peer gets the file
 //   2 x ShmEnd                   one per end: asleep? gone, and why? how fast does it read?
@@ -27,7 +27,7 @@ namespace annulus {
 
 // "ANNULSHM", little endian.
 constexpr uint64_t kShmMagic = 0x4d48534c554e4e41;
-constexpr uint32_t kShmVersion = 5;
+constexpr uint32_t kShmVersion = 6;
 
 // Random bits. Whoever can read them at the address at which a process says that it has mapped the file, has found that
 // process.
@@ -118,6 +118,11 @@ struct ShmNotice {
   uint64_t bytes;
 };
 constexpr char kShmBellByte = 0;
+
+// Where a slice begins in its slot, in bytes; kShmBeginStep divides it. The payload begins with this where the slice
+// lies in a slot, and was not lent. What was lent and then copied begins where the slot does.
+using ShmBegin = uint64_t;
+constexpr size_t kShmBeginStep = kShmLinePair;
 
 // One slice. The first line holds the tag and up to 16 bytes of data, so sending one number costs the transfer of one
 // line.

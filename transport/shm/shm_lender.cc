@@ -69,10 +69,11 @@ bool ShmLender::PrefersLoan(const ShmEnd& peer) {
       {fills_.value(), peer.slot_pace.load(std::memory_order_relaxed), peer.loan_pace.load(std::memory_order_relaxed)});
 }
 
-std::byte* ShmLender::LendProbing(ShmFault* fault) {
+std::byte* ShmLender::LendProbing(size_t bytes, ShmFault* fault) {
   const bool rewrites = distance_.asks_for_rewrite();
   if (!rewrites) TimeReturn();
-  std::byte* const slot = sender_->Acquire(fault);
+  const ShmPlacing placing = distance_.is_near() ? ShmPlacing::kInTurn : ShmPlacing::kAtBeginning;
+  std::byte* const slot = sender_->Acquire(bytes, placing, fault);
   if (rewrites && slot != nullptr) {
     const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);
     if (took != 0 && distance_.AddRewrite(took)) NoteMove();

@@ -24,7 +24,9 @@ class ShmLender {
   ShmLender(ShmSender* sender, SlotStores stores, int rank, int peer);
 
   // Like ShmSender::Acquire, but times some slots.
-  std::byte* Lend(ShmFault* fault) { return distance_.probes() ? LendProbing(fault) : sender_->Acquire(fault); }
+  std::byte* Lend(size_t bytes, ShmFault* fault) {
+    return distance_.probes() ? LendProbing(bytes, fault) : sender_->Acquire(bytes, ShmPlacing::kAtBeginning, fault);
+  }
   // The next slice, of so many bytes, is about to be posted. `may_be_lent`: it may have been lent though nobody has
   // asked, as MayLend() said that asking is not worth while; so also for slices of which that is not known.
   void Posted(size_t bytes, bool may_be_lent = false) {
@@ -46,7 +48,7 @@ class ShmLender {
   // Asks about loans for each look at how near the peer is, once that is known.
   static constexpr uint32_t kAsksPerLook = 8;
 
-  std::byte* LendProbing(ShmFault* fault);
+  std::byte* LendProbing(size_t bytes, ShmFault* fault);
   void EndTimedFill(size_t bytes);
   void TimeReturn();
   void NoteMove();

@@ -83,7 +83,9 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
   if (is_inline) {
     slice->data = descriptor.payload;
   } else if (word < shared_.num_slots) {
-    slice->data = shared_.slots + word * shared_.slot_stride;
+    ShmBegin begin = 0;
+    if (!FindBegin(descriptor, slice->bytes, &begin, fault)) return false;
+    slice->data = shared_.slots + word * shared_.slot_stride + begin;
     if (memory_ != nullptr) memory_->BeginSlot(slice->bytes);
   }
   return true;
@@ -146,7 +148,9 @@ bool ShmReceiver::ReceiveNext(bool* freed, ShmFault* fault) {
     return false;
   }
   if (word == slot) {
-    Fill(recv, descriptor, slot);
+    ShmBegin begin = 0;
+    if (slot != kShmInline && !FindBegin(descriptor, bytes, &begin, fault)) return false;
+    Fill(recv, descriptor, slot, begin);
   } else if ((word & kShmLent) != 0) {
     recv->started = FillLent(recv, descriptor, slot, freed, fault);
     if (!recv->started) return false;
@@ -214,7 +218,7 @@ bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t
     return false;
   }
   if (!is_read || recv->landing == nullptr) {
-    Fill(recv, descriptor, slot);
+    Fill(recv, descriptor, slot, 0);
     return true;
   }
   recv->arrived = recv->bytes;
@@ -294,12 +298,20 @@ bool ShmReceiver::FillCopied(Recv* recv, uint32_t slot, ShmFault* fault) {
   return true;
 }
 
-void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot) {
+bool ShmReceiver::FindBegin(const ShmDescriptor& descriptor, uint32_t bytes, ShmBegin* begin, ShmFault* fault) const {
+  std::memcpy(begin, descriptor.payload, sizeof(*begin));
+  const size_t most = shared_.slot_bytes - bytes;
+  if (*begin <= most && *begin % kShmBeginStep == 0) return true;
+  *fault = {"beginning in a slot", *begin, most};
+  return false;
+}
+
+void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmBegin begin) {
   recv->arrived = recv->bytes;
   if (slot != kShmInline) {
     slots_.held[slot] = true;
     recv->cookie = slot;
-    recv->data = shared_.slots + slot * shared_.slot_stride;
+    recv->data = shared_.slots + slot * shared_.slot_stride + begin;
     if (IsTimed(*recv)) memory_->BeginSlot(recv->bytes);
     return;
   }

@@ -96,7 +96,9 @@ class ShmReceiver {
   bool IsTimed(const Recv& recv) const { return memory_ != nullptr && recv.landing != nullptr; }
   // Returns whether the data is here.
   bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault);
-  void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
+  void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmBegin begin);
+  // Where the slice in a slot, whose size has been checked, begins.
+  bool FindBegin(const ShmDescriptor& descriptor, uint32_t bytes, ShmBegin* begin, ShmFault* fault) const;
   bool FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault);
   // The same for a device's memory. Returns whether the data is here; false, too, for a fault.
   bool FillOnDevice(Recv* recv, const ShmPlace& place, uint32_t slot, ShmFault* fault);

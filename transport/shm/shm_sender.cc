@@ -7,20 +7,34 @@
 
 namespace annulus {
 ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions, ShmOwnDevices* devices)
-    : shared_(shared), in_place_{regions, devices}, free_(shared.num_slots), slots_(shared.num_slots) {
+    : shared_(shared),
+      in_place_{regions, devices},
+      free_{std::vector<uint32_t>(shared.num_slots)},
+      slots_(shared.num_slots) {
   for (uint32_t slot = 0; slot < shared.num_slots; ++slot) Free(slot);
 }
 
-std::byte* ShmSender::Acquire(ShmFault* fault) {
+std::byte* ShmSender::Acquire(size_t bytes, ShmPlacing placing, ShmFault* fault) {
   CollectReturns(fault);
-  return LendFree(fault);
+  return LendFree(bytes, placing, fault);
 }
 
-std::byte* ShmSender::LendFree(ShmFault* fault) {
-  if (fault->field != nullptr || num_free_ == 0) return nullptr;
-  const uint32_t slot = TakeFree();
-  slots_[slot].state = State::kLent;
-  return SlotAt(slot);
+std::byte* ShmSender::LendFree(size_t bytes, ShmPlacing placing, ShmFault* fault) {
+  if (fault->field != nullptr || free_.number == 0) return nullptr;
+  const uint32_t index = TakeFree();
+  Slot& slot = slots_[index];
+  slot.state = State::kLent;
+  const uint32_t begin = NextBegin(slot, bytes, placing);
+  if (begin != slot.begin) slot.read_bytes = 0;  // Of what is there, that is not known.
+  slot.begin = begin;
+  return SliceAt(index);
+}
+
+uint32_t ShmSender::NextBegin(const Slot& slot, size_t bytes, ShmPlacing placing) const {
+  if (placing == ShmPlacing::kAtBeginning || bytes < kLeastInTurn) return 0;
+  const size_t begin = (slot.end + kShmBeginStep - 1) / kShmBeginStep * kShmBeginStep;
+  const size_t room = std::min(shared_.slot_bytes, turn_bytes_);
+  return begin <= room && bytes <= room - begin ? static_cast<uint32_t>(begin) : 0;
 }
 
 Nanoseconds ShmSender::TimeReturn() {
@@ -69,28 +83,28 @@ bool ShmSender::CollectReturns(ShmFault* fault) {
 
 void ShmSender::Free(uint32_t slot) {
   slots_[slot].state = State::kFree;
-  free_[(first_free_ + num_free_++) % free_.size()] = slot;
+  free_.ring[(free_.first + free_.number++) % free_.ring.size()] = slot;
 }
 
 void ShmSender::FreeAtHome(uint32_t slot) {
   slots_[slot].state = State::kFree;
   slots_[slot].read_bytes = 0;
-  first_free_ = (first_free_ + free_.size() - 1) % free_.size();
-  free_[first_free_] = slot;
-  ++num_free_;
+  free_.first = (free_.first + free_.ring.size() - 1) % free_.ring.size();
+  free_.ring[free_.first] = slot;
+  ++free_.number;
 }
 
 uint32_t ShmSender::TakeFree() {
-  const uint32_t slot = free_[first_free_];
-  first_free_ = (first_free_ + 1) % free_.size();
-  --num_free_;
+  const uint32_t slot = free_.ring[free_.first];
+  free_.first = (free_.first + 1) % free_.ring.size();
+  --free_.number;
   return slot;
 }
 
 bool ShmSender::OwnsAsLent(const std::byte* data) const {
   const size_t offset = static_cast<size_t>(data - shared_.slots);
   const size_t slot = offset / shared_.slot_stride;
-  return data >= shared_.slots && slot < shared_.num_slots && offset % shared_.slot_stride == 0 &&
+  return data >= shared_.slots && slot < shared_.num_slots && offset % shared_.slot_stride == slots_[slot].begin &&
          slots_[slot].state == State::kLent;
 }
 
@@ -98,6 +112,9 @@ bool ShmSender::OwnsAsLent(const std::byte* data) const {
 Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   if (OwnsAsLent(send->data)) {
     const size_t slot = IndexOf(send->data);
+    if (send->bytes > shared_.slot_bytes - slots_[slot].begin)
+      return Status::Invalid("a slice of " + std::to_string(send->bytes) +
+                             " bytes, for a slot that was lent for fewer");
     slots_[slot].state = State::kPosted;
     send->cookie = kTied | slot;
     return Status();
@@ -109,10 +126,11 @@ Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   if (!in_place && !is_lent)
     return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and memory that the peer can read");
   CollectReturns(fault);
-  if (num_free_ == 0) return Status::WouldBlock();
+  if (free_.number == 0) return Status::WouldBlock();
   const uint32_t slot = TakeFree();
   slots_[slot].state = in_place ? State::kInPlace : State::kLoan;
   slots_[slot].place = place;
+  slots_[slot].begin = slots_[slot].end = 0;
   if (is_lent) loan_.next = nullptr;
   loan_.is_latest = is_lent;
   prepared_bytes_ = 0;
@@ -138,8 +156,8 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
 
 bool ShmSender::PublishInSlot(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
   // Looking for returned slots costs as much as transferring a line of data, so it is not done for each slice.
-  if (2 * num_free_ <= shared_.num_slots) CollectReturns(fault);
-  std::byte* const slot = LendFree(fault);
+  if (2 * free_.number <= shared_.num_slots) CollectReturns(fault);
+  std::byte* const slot = LendFree(bytes, ShmPlacing::kAtBeginning, fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
   prepared_bytes_ = std::min<size_t>(bytes, kMostPrepared);
@@ -149,8 +167,7 @@ bool ShmSender::PublishInSlot(const Tag& tag, const std::byte* data, uint32_t by
 
 void ShmSender::PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes) {
   const uint32_t index = static_cast<uint32_t>(IndexOf(slot));
-  slots_[index].state = State::kAtPeer;
-  slots_[index].read_bytes = bytes;
+  Hand(index, bytes);
   Announce(tag, index, bytes);
 }
 
@@ -178,8 +195,7 @@ void ShmSender::PublishOne(Send* send) {
     std::memcpy(NextDescriptor().payload, send->data, send->bytes);
     word = kShmInline;
   } else {
-    slot.state = State::kAtPeer;
-    slot.read_bytes = send->bytes;
+    Hand(word, send->bytes);
     send->cookie = 0;
   }
   Announce(send->tag, word, send->bytes);

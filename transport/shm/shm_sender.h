@@ -3,7 +3,8 @@
 // A slice of up to ShmDescriptor::kPayloadBytes travels inside its descriptor, and its slot never leaves this end. A
 // larger slice stays in its slot, which the peer returns later. The slot that came back first is lent first. Writing to
 // a slot is expensive while the peer still has its lines in its second-level cache, because they must be invalidated
-// there. The lines of the slot that the peer read longest ago have moved from there to the cache that both share.
+// there. The lines that the peer read longest ago have moved from there to the cache that both share. So a slot's
+// slices may begin behind each other in it, until its end, and not all at its beginning (ShmPlacing).
 //
 // A slice in registered memory, or in a device's, is read there by the peer, or by its device. It takes a slot along,
 // unused, as its ticket, so that the same bounds and the same return path apply as for every other slice. It completes
@@ -30,6 +31,12 @@
 #include "transport/transport.h"
 
 namespace annulus {
+
+// Where slices go in their slots.
+enum class ShmPlacing : uint8_t {
+  kAtBeginning,
+  kInTurn,  // Behind the slot's last one, if there is room; from kLeastInTurn on.
+};
 
 class ShmSender {
  public:
@@ -74,8 +81,13 @@ class ShmSender {
   // The next Complete looks at a claim even if it has looked only now.
   void LookAtOnce() { loan_.look_at = 0; }
 
-  // Lends a free slot; null when there is none. First takes returned slots back and checks them.
-  std::byte* Acquire(ShmFault* fault);
+  // Smallest slice that is put behind the last one, in bytes. Smaller ones are faster where they were (measured).
+  static constexpr size_t kLeastInTurn = 4 * 1024;
+  // How much of each slot is used in turn, in bytes: all of it at first.
+  void LimitTurns(size_t bytes) { turn_bytes_ = bytes; }
+
+  // Lends a free slot for up to `bytes`; null when there is none. First takes returned slots back and checks them.
+  std::byte* Acquire(size_t bytes, ShmPlacing placing, ShmFault* fault);
 
   // Returns how long it took to find a returned slot, in nanoseconds; 0 when none was found, or the same one as before,
   // whose line is here since then. Does not take the slot.
@@ -102,7 +114,7 @@ class ShmSender {
     Announce(tag, kShmInline, bytes);
     return true;
   }
-  bool HasRoomForShort(ShmFault* fault) { return MayPublish(fault) && num_free_ > 0; }
+  bool HasRoomForShort(ShmFault* fault) { return MayPublish(fault) && free_.number > 0; }
   // The same for a filled slot from Acquire, which belongs to the peer from then on. Only while MayPublish().
   void PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes);
   bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
@@ -111,9 +123,9 @@ class ShmSender {
   // the latest short slice went by a slot, the beginning of one, or if the latest slice was lent, a claim.
   void PrepareNext() {
     PrefetchForWriting(&NextDescriptor());
-    if (num_free_ > 0 && loan_.is_latest) PrefetchForWriting(&shared_.claims[free_[first_free_]]);
-    if (prepared_bytes_ == 0 || num_free_ == 0) return;
-    const uint32_t next = free_[first_free_];
+    if (free_.number > 0 && loan_.is_latest) PrefetchForWriting(&shared_.claims[free_.ring[free_.first]]);
+    if (prepared_bytes_ == 0 || free_.number == 0) return;
+    const uint32_t next = free_.ring[free_.first];
     slots_[next].read_bytes = 0;  // Its lines are here, so TimeRewrite would learn nothing.
     for (size_t at = 0; at < prepared_bytes_; at += kLineBytes) PrefetchForWriting(SlotAt(next) + at);
   }
@@ -149,7 +161,9 @@ class ShmSender {
   struct Slot {
     State state = State::kFree;
     ShmPlace place{};         // Location of the data, if it lies in place.
-    uint32_t read_bytes = 0;  // Bytes of the slot that the peer read when it last had it.
+    uint32_t begin = 0;       // Where its slice begins, or the last one did.
+    uint32_t end = 0;         // Where that ended, if it went to the peer.
+    uint32_t read_bytes = 0;  // Bytes, from there on, that the peer read when it last had the slot.
   };
 
   static constexpr size_t kLineBytes = 64;
@@ -173,7 +187,8 @@ class ShmSender {
     if (bytes >= kLeastInPlace && in_place_.regions->Find(data, bytes, place)) return true;
     return bytes >= kLeastOnDevice && in_place_.devices != nullptr && in_place_.devices->Find(data, bytes, place);
   }
-  std::byte* LendFree(ShmFault* fault);
+  std::byte* LendFree(size_t bytes, ShmPlacing placing, ShmFault* fault);
+  uint32_t NextBegin(const Slot& slot, size_t bytes, ShmPlacing placing) const;
   bool OwnsAsLent(const std::byte* data) const;
   Status AssignSlot(Send* send, ShmFault* fault);
   bool IsRead(const Send& send) const;
@@ -204,6 +219,16 @@ class ShmSender {
   // come.
   bool EndsLoan(Send* send, bool* copied, ShmFault* fault);
   std::byte* SlotAt(uint32_t slot) const { return shared_.slots + slot * shared_.slot_stride; }
+  std::byte* SliceAt(uint32_t slot) const { return SlotAt(slot) + slots_[slot].begin; }
+  // The next descriptor is of a slice in this slot, which is the peer's from then on.
+  void Hand(uint32_t slot, uint32_t bytes) {
+    Slot& handed = slots_[slot];
+    handed.state = State::kAtPeer;
+    handed.end = handed.begin + bytes;
+    handed.read_bytes = bytes;
+    const ShmBegin begin = handed.begin;
+    std::memcpy(NextDescriptor().payload, &begin, sizeof(begin));
+  }
   size_t IndexOf(const std::byte* slot) const {
     return static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride;
   }
@@ -214,15 +239,18 @@ class ShmSender {
     ShmOwnRegions* regions;
     ShmOwnDevices* devices;  // May be null.
   } in_place_;
+  size_t turn_bytes_ = SIZE_MAX;
   uint64_t next_ticket_ = 1;  // Ticket of the next slice to publish.
   // The peer's counter when last read; read again only when the ring seems full. Above published(): nothing is
   // published any more.
   uint64_t known_consumed_ = 0;
-  uint64_t next_return_ = 1;    // Ticket of the next returned slot.
-  uint64_t timed_return_ = 0;   // That of the last one that was timed.
-  std::vector<uint32_t> free_;  // A ring that starts at first_free_: returned first, lent first.
-  size_t first_free_ = 0;
-  size_t num_free_ = 0;
+  uint64_t next_return_ = 1;   // Ticket of the next returned slot.
+  uint64_t timed_return_ = 0;  // That of the last one that was timed.
+  struct {
+    std::vector<uint32_t> ring;  // Starts at `first`: returned first, lent first.
+    size_t first = 0;
+    size_t number = 0;
+  } free_;
   size_t prepared_bytes_ = 0;  // As many bytes as the latest short slice had in a slot.
   std::vector<Slot> slots_;    // State by slot; the peer's returns are checked against it.
   struct {

@@ -215,9 +215,11 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   for (size_t i = 0; i < links.size(); ++i) {
     std::shared_ptr<ShmMapping> mapping = handovers[i].TakeMapping();
     ANNULUS_RETURN_IF_ERROR(mapping->RegisterSlots(config_.slot_memory));
-    made.push_back(std::make_unique<ShmEndpoint>(std::move(mapping), config_.rank, links[i].peer,
-                                                 std::move(streams[i].socket), slot_stores_, config_.memory,
-                                                 kernel_copies_, device_reads_));
+    auto endpoint =
+        std::make_unique<ShmEndpoint>(std::move(mapping), config_.rank, links[i].peer, std::move(streams[i].socket),
+                                      slot_stores_, config_.memory, kernel_copies_, device_reads_);
+    endpoint->ShareCache(links.size());
+    made.push_back(std::move(endpoint));
   }
   *endpoints = std::move(made);
   return Status();

@@ -57,12 +57,14 @@ std::string SimEndpoint::Describe() const {
          std::to_string(peer());
 }
 
-Status SimEndpoint::AcquireSlot(std::byte** slot) {
+Status SimEndpoint::AcquireSlot(size_t bytes, std::byte** slot) {
   if (!error_.ok()) return error_;
   if (PeerEnded()) return LostStatus();  // The link itself ends once everything is delivered.
   std::byte* taken = send_pool_.Lend(link_->clock);
   if (taken == nullptr) return Status::WouldBlock();
-  send_pool_.at(send_pool_.IndexOf(taken)).lent = true;
+  SimPool::Slot& taken_slot = send_pool_.at(send_pool_.IndexOf(taken));
+  taken_slot.lent = true;
+  taken_slot.bytes = bytes;
   *slot = taken;
   return Status();
 }
@@ -74,7 +76,10 @@ Status SimEndpoint::PostSend(Send* send) {
   if (sends_.count == limits().send_slots) return Status::WouldBlock();
   const int slot = send_pool_.IndexOf(send->data);
   ANNULUS_CHECK(slot >= 0 ? send_pool_.at(slot).lent : limits().sends_from.Has(MemoryKind::kHost));
-  if (slot >= 0) send_pool_.at(slot).lent = false;
+  if (slot >= 0) {
+    ANNULUS_CHECK(send->bytes <= send_pool_.at(slot).bytes);
+    send_pool_.at(slot).lent = false;
+  }
   send->code = Code::kInProgress;
   sends_.Push(send);
   if (launching_ == nullptr) launching_ = send;

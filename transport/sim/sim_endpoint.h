@@ -24,7 +24,7 @@ class SimEndpoint final : public Endpoint {
   std::string Describe() const override;
   EndpointStats stats() const override { return {}; }
 
-  Status AcquireSlot(std::byte** slot) override;
+  Status AcquireSlot(size_t bytes, std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;

@@ -15,6 +15,7 @@ namespace annulus {
 class SimPool {
  public:
   struct Slot {
+    size_t bytes = 0;   // How much the caller may write.
     bool lent = false;  // The caller has it: acquired and not posted yet, or completed and not released yet.
     int sender = -1;    // The peer's slot whose data this one has, where the slots are shared; -1: none.
   };

@@ -42,7 +42,7 @@ EndpointStats TcpEndpoint::stats() const {
   return stats;
 }
 
-Status TcpEndpoint::AcquireSlot(std::byte** slot) {
+Status TcpEndpoint::AcquireSlot(size_t, std::byte** slot) {
   if (!status_.ok()) return status_;
   std::byte* const taken = session_.LendSlot();
   if (taken == nullptr) return Status::WouldBlock();

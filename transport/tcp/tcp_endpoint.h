@@ -49,7 +49,7 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   std::string Describe() const override { return "tcp " + config_.description; }
   EndpointStats stats() const override;
   Shortcuts shortcuts() override { return {.short_path = session_.has_short_path() ? this : nullptr}; }
-  Status AcquireSlot(std::byte** slot) override;
+  Status AcquireSlot(size_t bytes, std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;

@@ -103,7 +103,7 @@ EndpointStats VerbsEndpoint::stats() const {
   return stats;
 }
 
-Status VerbsEndpoint::AcquireSlot(std::byte** slot) {
+Status VerbsEndpoint::AcquireSlot(size_t, std::byte** slot) {
   if (!status_.ok()) return status_;
   // The link itself ends once everything is delivered.
   if (IsEnding()) return LostStatus();

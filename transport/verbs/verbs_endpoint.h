@@ -53,7 +53,7 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
   Shortcuts shortcuts() override {
     return {.in_place = this, .continuable = stopping_.allowed() ? static_cast<Continuable*>(this) : nullptr};
   }
-  Status AcquireSlot(std::byte** slot) override;
+  Status AcquireSlot(size_t bytes, std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override { connection_.receiver().Release(recv); }

@@ -56,7 +56,7 @@ Status HopPeer::Send(bool* moved) {
     if (SendsFrom(source)) {
       outgoing_.data = source.data;
     } else {
-      Status acquired = endpoint_->AcquireSlot(&slot_);
+      Status acquired = endpoint_->AcquireSlot(send_step_.bytes, &slot_);
       if (acquired.would_block()) return Status();
       ANNULUS_RETURN_IF_ERROR(std::move(acquired));
       packed_.Reset(send_step_.bytes);

@@ -134,7 +134,7 @@ class FadingLink final : public Endpoint, public ShortPath {
   std::string Describe() const override { return "a link that ends"; }
   EndpointStats stats() const override { return {}; }
   Shortcuts shortcuts() override { return {.short_path = this}; }
-  Status AcquireSlot(std::byte** slot) override {
+  Status AcquireSlot(size_t bytes, std::byte** slot) override {
     *slot = slot_.data();
     return status_;
   }

@@ -37,7 +37,7 @@ class TendedLink final : public Endpoint {
   int peer() const override { return 1; }
   std::string Describe() const override { return "a link that counts"; }
   EndpointStats stats() const override { return {}; }
-  Status AcquireSlot(std::byte**) override { return lost_; }
+  Status AcquireSlot(size_t, std::byte**) override { return lost_; }
   Status PostSend(Send*) override { return lost_; }
   Status PostRecv(Recv*) override { return lost_; }
   void Release(Recv*) override {}

@@ -230,7 +230,7 @@ TEST(MessageWaitsSimTest, APeerThatBreaksTheProtocolIsNotTakenForOneThatLeft) {
     call.op = static_cast<ReduceOp>(form);
     Send send;
     std::byte* slot = nullptr;
-    EXPECT_TRUE(endpoint->AcquireSlot(&slot).ok());
+    EXPECT_TRUE(endpoint->AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     send.tag = PackTag(call, {0, 0, static_cast<uint32_t>(ranks.channel())});
     send.data = slot;
     EXPECT_TRUE(endpoint->PostSend(&send).ok());

@@ -13,7 +13,7 @@ namespace {
 void ExpectEveryCallReturns(Endpoint& endpoint, Code code, Send* send, Recv* recv) {
   std::byte* slot = nullptr;
   bool moved = false;
-  EXPECT_EQ(endpoint.AcquireSlot(&slot).code(), code);
+  EXPECT_EQ(endpoint.AcquireSlot(Endpoint::kWholeSlot, &slot).code(), code);
   EXPECT_EQ(endpoint.PostSend(send).code(), code);
   EXPECT_EQ(endpoint.PostRecv(recv).code(), code);
   EXPECT_EQ(endpoint.Progress(&moved).code(), code);
@@ -32,7 +32,7 @@ TEST_P(EndpointContract, CloseAbortsWhatIsPending) {
 
 TEST_P(EndpointContract, CloseIsIdempotentAndPostAfterCloseReturnsAborted) {
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send* send = NewSend();
   send->data = slot;
   CloseWholly(end(0));
@@ -148,7 +148,7 @@ TEST_P(EndpointContract, SendsToAPeerThatIsGoneEndThoughItsLastSliceIsNotReceive
     std::byte* slot = nullptr;
     Status status;
     const auto post = [&] {
-      if (slot == nullptr && !(status = end(1).AcquireSlot(&slot)).ok()) return false;
+      if (slot == nullptr && !(status = end(1).AcquireSlot(Endpoint::kWholeSlot, &slot)).ok()) return false;
       Send* send = NewSend();
       send->data = slot;
       send->bytes = send->ready = slot_bytes();
@@ -205,7 +205,7 @@ TEST_P(EndpointContract, ShortSendsToAPeerThatIsGoneEndThoughItsLastSliceIsNotRe
 
 TEST_P(EndpointContract, ASliceCutShortByDeathIsNotDelivered) {
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send* send = NewSend();
   send->data = slot;
   send->bytes = slot_bytes();
@@ -223,7 +223,7 @@ TEST_P(EndpointContract, TheFirstErrorSticks) {
   Recv* recv = MustRecv(1);
   ASSERT_NE(recv, nullptr);
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end(1).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(1).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Sever(0);
   ASSERT_TRUE(RoundsUntil([&] { return recv->code != Code::kInProgress; }));
   Send* send = NewSend();

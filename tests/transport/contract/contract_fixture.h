@@ -116,7 +116,9 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
   // `bytes` < 0: as planned. Null on failure.
   Send* MustSend(int side, const Plan& plan, uint64_t index, int64_t bytes = -1) {
     std::byte* slot = nullptr;
-    if (!RoundsUntil([&] { return !end(side).AcquireSlot(&slot).would_block(); }) || slot == nullptr) return nullptr;
+    if (!RoundsUntil([&] { return !end(side).AcquireSlot(Endpoint::kWholeSlot, &slot).would_block(); }) ||
+        slot == nullptr)
+      return nullptr;
     Send* send = NewSend();
     send->tag = plan.TagOf(index);
     send->bytes = send->ready = bytes < 0 ? plan.Bytes(index) : static_cast<uint32_t>(bytes);

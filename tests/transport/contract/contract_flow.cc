@@ -134,7 +134,7 @@ TEST_P(EndpointContract, SlotsAreAlignedTo64BytesAndDistinct) {
   std::vector<std::byte*> slots;
   for (int i = 0; i < limits().send_slots; ++i) {
     std::byte* slot = nullptr;
-    ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+    ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(slot) % 64, 0u);
     std::memset(slot, i, limits().slot_bytes);  // All of it is ours to write.
     slots.push_back(slot);
@@ -149,13 +149,13 @@ TEST_P(EndpointContract, AcquireSlotEndsAtSendSlotsAndRecovers) {
     std::vector<std::byte*> slots;
     auto acquire = [&] {
       std::byte* slot = nullptr;
-      const bool ok = end(0).AcquireSlot(&slot).ok();
+      const bool ok = end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok();
       if (ok) slots.push_back(slot);
       return static_cast<int>(slots.size()) == limits().send_slots;
     };
     ASSERT_TRUE(RoundsUntil(acquire)) << "slots did not come back in round " << round;
     std::byte* slot = nullptr;
-    EXPECT_TRUE(end(0).AcquireSlot(&slot).would_block());
+    EXPECT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).would_block());
     for (size_t i = 0; i < slots.size(); ++i) {
       Send* send = NewSend();
       send->data = slots[i];
@@ -226,7 +226,7 @@ TEST_P(EndpointContract, MoreSlicesThanSlotsWaitAndNoneIsLost) {
   std::byte* slot = nullptr;
   bool blocked = false;
   for (int idle = 0; idle < 200 && !blocked && sends.size() < 20000;) {
-    const Status status = slot != nullptr ? Status() : end(0).AcquireSlot(&slot);
+    const Status status = slot != nullptr ? Status() : end(0).AcquireSlot(Endpoint::kWholeSlot, &slot);
     if (status.ok()) {
       const uint64_t index = sends.size();
       Send* send = NewSend();

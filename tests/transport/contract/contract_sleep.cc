@@ -138,7 +138,7 @@ TEST_P(EndpointContract, RoomForMoreWakesAnArmedSender) {
     }
   });
   std::byte* slot = nullptr;
-  auto step = [&] { return slot == nullptr && end(0).AcquireSlot(&slot).ok(); };
+  auto step = [&] { return slot == nullptr && end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok(); };
   auto done = [&] { return slot != nullptr && sends_[count - 1].code == Code::kOk; };
   DriveAsleep(end(0), *link_->reactor(0), deadline_, step, done);
   receiver.join();
@@ -168,7 +168,7 @@ TEST_P(EndpointContract, TwoSleepersPlayPingPong) {
         return true;
       }
       if (sending) {
-        if (slot == nullptr && !endpoint.AcquireSlot(&slot).ok()) return false;
+        if (slot == nullptr && !endpoint.AcquireSlot(Endpoint::kWholeSlot, &slot).ok()) return false;
         send = Send();
         send.tag = ping.TagOf(turns);
         send.data = slot;

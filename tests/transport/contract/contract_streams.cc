@@ -18,7 +18,7 @@ TEST_P(EndpointContract, ASliceIsPassedOnNoFurtherThanItIsReady) {
   const Plan plan = SmallPlan();
   for (int round = 0; round < (kSanitized ? 6 : 20); ++round) {
     std::byte* slot = nullptr;
-    ASSERT_TRUE(RoundsUntil([&] { return end(0).AcquireSlot(&slot).ok(); }));
+    ASSERT_TRUE(RoundsUntil([&] { return end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok(); }));
     std::memset(slot, 0x77, slot_bytes());  // What must never be seen.
     Send* send = NewSend();
     send->tag = plan.TagOf(round);
@@ -50,7 +50,7 @@ TEST_P(EndpointContract, ASliceIsPassedOnNoFurtherThanItIsReady) {
 TEST_P(EndpointContract, LaterSlicesWaitForAnUnreadyOne) {
   const Plan plan = SmallPlan();
   std::byte* slots[2] = {};
-  for (auto& slot : slots) ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  for (auto& slot : slots) ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send* sends[2];
   Recv* recvs[2];
   for (int i = 0; i < 2; ++i) {

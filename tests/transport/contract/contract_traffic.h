@@ -179,7 +179,7 @@ class SliceTalker {
   bool Prepare(Flight& flight) {
     std::byte* data = flight.memory + posted_ % 2;
     if (plan_.Mix(posted_) % 3 == 0 || !SendsFrom(*endpoint_, data, plan_.Bytes(posted_))) {
-      const Status status = endpoint_->AcquireSlot(&data);
+      const Status status = endpoint_->AcquireSlot(plan_.Bytes(posted_), &data);
       if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
     }
     flight.slice = posted_;
@@ -367,7 +367,7 @@ inline std::vector<Send*> Saturate(Endpoint& endpoint, std::deque<Send>* sends, 
   std::byte* slot = nullptr;
   for (int idle = 0; idle < 200 && posted.size() < 20000 && Now() < deadline; ++idle) {
     bool moved = false;
-    if (slot == nullptr && !endpoint.AcquireSlot(&slot).ok()) {
+    if (slot == nullptr && !endpoint.AcquireSlot(Endpoint::kWholeSlot, &slot).ok()) {
       (void)endpoint.Progress(&moved);
       continue;
     }

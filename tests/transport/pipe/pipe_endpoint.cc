@@ -29,7 +29,7 @@ EndpointStats PipeEndpoint::stats() const {
   return stats;
 }
 
-Status PipeEndpoint::AcquireSlot(std::byte** slot) {
+Status PipeEndpoint::AcquireSlot(size_t, std::byte** slot) {
   if (!status_.ok()) return status_;
   if (writer_.ended()) return LostStatus();  // The link itself ends once everything is delivered.
   std::byte* const taken = writer_.LendSlot();

@@ -24,7 +24,7 @@ class PipeEndpoint final : public Endpoint {
   int peer() const override { return peer_; }
   std::string Describe() const override { return "pipe to rank " + std::to_string(peer_); }
   EndpointStats stats() const override;
-  Status AcquireSlot(std::byte** slot) override;
+  Status AcquireSlot(size_t bytes, std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;

@@ -72,7 +72,7 @@ class ResumeFailureTest : public ::testing::Test {
   }
   void PostOne(Send* send) {
     std::byte* slot = nullptr;
-    ASSERT_TRUE(end(1).AcquireSlot(&slot).ok());
+    ASSERT_TRUE(end(1).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     send->data = slot;
     send->bytes = send->ready = 1000;
     ASSERT_TRUE(end(1).PostSend(send).ok());
@@ -137,7 +137,7 @@ TEST_F(ResumeFailureTest, WithoutASecondLinkTheErrorIsTheLinks) {
     EXPECT_TRUE(end(0).Arm());
   }
   std::byte* slot = nullptr;
-  EXPECT_EQ(end(0).AcquireSlot(&slot).code(), Code::kOutOfMemory);
+  EXPECT_EQ(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).code(), Code::kOutOfMemory);
   Recv recvs[2];
   for (Recv& recv : recvs) {
     recv.capacity = 4096;

@@ -212,7 +212,7 @@ TEST_F(ResumeTrafficTest, AnEndThatComputesIsAwaited) {
     if (link->end(0).Arm()) link->reactor(0)->WaitUntil(end);
   }
   std::byte* slot = nullptr;
-  ASSERT_TRUE(link->end(1).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(link->end(1).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send send;
   send.data = slot;
   send.bytes = send.ready = 1000;

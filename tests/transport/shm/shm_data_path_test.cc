@@ -17,7 +17,7 @@ bool Pass(Endpoint& from, Endpoint& to, uint32_t bytes) {
   send.bytes = send.ready = bytes;
   std::byte* slot = nullptr;
   bool moved = false;
-  if (!to.PostRecv(&recv).ok() || !from.AcquireSlot(&slot).ok()) return false;
+  if (!to.PostRecv(&recv).ok() || !from.AcquireSlot(Endpoint::kWholeSlot, &slot).ok()) return false;
   std::memset(slot, 7, bytes);
   send.data = slot;
   if (!from.PostSend(&send).ok() || !from.Progress(&moved).ok() || !to.Progress(&moved).ok()) return false;

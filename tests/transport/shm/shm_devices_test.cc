@@ -70,7 +70,7 @@ class ShmDevicesTest : public testing::Test {
   }
   void PostSlot() {
     std::byte* slot = nullptr;
-    ASSERT_TRUE(pair_->end(0).AcquireSlot(&slot).ok());
+    ASSERT_TRUE(pair_->end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     Post(slot);
   }
   // Until rank 1 has opened the allocation for the device of `reader_` and rank 0 knows.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <deque>
 #include <random>
 #include <thread>
@@ -27,7 +28,7 @@ class ShmEndpointTest : public ::testing::Test {
   }
   std::byte* Slot(int side) {
     std::byte* slot = nullptr;
-    return end(side).AcquireSlot(&slot).ok() ? slot : nullptr;
+    return end(side).AcquireSlot(Endpoint::kWholeSlot, &slot).ok() ? slot : nullptr;
   }
   Send* Post(int side, uint32_t bytes, uint64_t tag = 0) {
     Send* send = &sends_.emplace_back();
@@ -76,6 +77,12 @@ TEST_F(ShmEndpointTest, ABrokenDescriptorBreaksTheLinkAndIsNamed) {
   ExpectRefused("bytes", 1000, [](ShmDescriptor* slice) { slice->bytes = 4097; });
   ExpectRefused("bytes", 1000, [](ShmDescriptor* slice) { slice->bytes = 0xffffffff; });
   ExpectRefused("bytes", 10, [](ShmDescriptor* slice) { slice->bytes = kInline + 1; });
+  // In a slot of 4096 bytes: not a multiple of the step, behind the last place for it, and so that a sum overflows.
+  for (const ShmBegin begin :
+       {ShmBegin{64}, ShmBegin{3200}, ShmBegin{4096}, ~ShmBegin{0} / kShmBeginStep * kShmBeginStep}) {
+    ExpectRefused("beginning in a slot", 1000,
+                  [begin](ShmDescriptor* slice) { std::memcpy(slice->payload, &begin, sizeof(begin)); });
+  }
   ExpectRefused("ticket", 1000, [](ShmDescriptor* slice) { slice->ticket = 2; });
   ExpectRefused("ticket", 1000, [](ShmDescriptor* slice) { slice->ticket = ~uint64_t{0}; });
 }
@@ -104,7 +111,7 @@ TEST_F(ShmEndpointTest, ASlotThatWasNotSentCannotBeReturned) {
     ASSERT_TRUE(pair_.Make({.slot_bytes = 4096, .slots = 4}));
     shared(0).returns[0] = (uint64_t{1} << 32) | slot;
     std::byte* lent = nullptr;
-    EXPECT_TRUE(end(0).AcquireSlot(&lent).would_block());
+    EXPECT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &lent).would_block());
     EXPECT_FALSE(end(0).Arm()) << "there is an error to report";
     const Status status = Progress(0);
     EXPECT_EQ(status.code(), Code::kProtocol);
@@ -237,7 +244,7 @@ TEST_F(ShmEndpointTest, NoSlotCanBeAwaitedFromAPeerThatIsGone) {
   Status acquired = Status::WouldBlock();
   while (acquired.would_block() && Now() < deadline) {
     ASSERT_TRUE(Progress(0).ok());
-    acquired = end(0).AcquireSlot(&slot);
+    acquired = end(0).AcquireSlot(Endpoint::kWholeSlot, &slot);
   }
   EXPECT_EQ(acquired.code(), Code::kPeerLost);
   Recv* recv = Expect(0);
@@ -319,7 +326,7 @@ TEST(ShmSender, TimesWritingOnlyToWhatThePeerHasRead) {
   ShmReceiver receiver(mapping->direction(0), &peer_regions, [] { return false; });
   ShmFault fault;
   for (const uint32_t bytes : {uint32_t{kBytes}, uint32_t{kBytes / 2}}) {
-    std::byte* const slot = sender.Acquire(&fault);
+    std::byte* const slot = sender.Acquire(kBytes, ShmPlacing::kAtBeginning, &fault);
     ASSERT_NE(slot, nullptr);
     EXPECT_EQ(sender.TimeRewrite(slot, kBytes), 0) << "never at the peer, or with less";
     Send send;
@@ -339,9 +346,9 @@ TEST(ShmSender, TimesWritingOnlyToWhatThePeerHasRead) {
     EXPECT_FALSE(copied);
   }
   // The two slots come in turn: first the one of which the peer has read enough.
-  std::byte* const read = sender.Acquire(&fault);
+  std::byte* const read = sender.Acquire(kBytes, ShmPlacing::kAtBeginning, &fault);
   EXPECT_GT(sender.TimeRewrite(read, kBytes), 0);
-  std::byte* const half = sender.Acquire(&fault);
+  std::byte* const half = sender.Acquire(kBytes, ShmPlacing::kAtBeginning, &fault);
   EXPECT_NE(read, half);
   EXPECT_EQ(sender.TimeRewrite(half, kBytes), 0);
   EXPECT_GT(sender.TimeRewrite(half, kBytes / 2), 0);

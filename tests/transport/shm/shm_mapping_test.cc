@@ -114,7 +114,7 @@ TEST(ShmMapping, OpenRefusesEveryWrongFieldOfTheHeader) {
     ExpectRefused(PeerFile(header, good.total_bytes), reason);
   };
   refuse([](ShmHeader* header) { header->magic ^= 1; }, "magic");
-  refuse([](ShmHeader* header) { header->version = kShmVersion + 1; }, "version 6");
+  refuse([](ShmHeader* header) { header->version = kShmVersion + 1; }, "version 7");
   refuse([](ShmHeader* header) { header->slots = 0; }, "0 slots");
   refuse([](ShmHeader* header) { header->slots = kShmMaxSlots + 1; }, "slots");
   refuse([](ShmHeader* header) { header->slots = 5; }, "bytes");

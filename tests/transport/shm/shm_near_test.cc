@@ -41,7 +41,7 @@ class ShmNearTest : public ::testing::Test {
     const bool lends = from.shortcuts().in_place->Lends(memory_.data(), kBytes);
     if (!lends) {
       std::byte* slot = nullptr;
-      EXPECT_TRUE(from.AcquireSlot(&slot).ok());
+      EXPECT_TRUE(from.AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
       if (slot == nullptr) return false;
       std::ranges::copy(memory_, slot);
       send.data = slot;

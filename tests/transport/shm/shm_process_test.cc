@@ -93,7 +93,7 @@ int SendAndStall(int channel, int slices) {
   for (int i = 0; i < slices; ++i) {
     std::byte* slot = nullptr;
     Send* send = &sends.emplace_back();
-    if (!link.endpoint->AcquireSlot(&slot).ok()) return 2;
+    if (!link.endpoint->AcquireSlot(Endpoint::kWholeSlot, &slot).ok()) return 2;
     send->data = slot;
     send->bytes = send->ready = 1000;
     send->tag.words[0] = static_cast<uint64_t>(i);

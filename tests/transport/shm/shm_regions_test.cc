@@ -116,7 +116,7 @@ TEST_F(ShmRegionsTest, SendsCompleteInOrderAndSlotsAreTheBound) {
   std::vector<Recv*> recvs;
   for (int i = 0; i < kSlots; ++i) recvs.push_back(Expect());
   std::byte* slot = nullptr;
-  ASSERT_TRUE(pair_.end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(pair_.end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send* in_place = Post(data(), kSlotBytes);
   Send* staged = Post(slot, kSlotBytes);
   Post(data(), kSlotBytes);
@@ -125,7 +125,7 @@ TEST_F(ShmRegionsTest, SendsCompleteInOrderAndSlotsAreTheBound) {
   more.data = data();
   more.bytes = more.ready = kSlotBytes;
   EXPECT_TRUE(pair_.end(0).PostSend(&more).would_block());
-  EXPECT_TRUE(pair_.end(0).AcquireSlot(&slot).would_block());
+  EXPECT_TRUE(pair_.end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).would_block());
   Rounds();
   EXPECT_EQ(staged->code, Code::kInProgress) << "overtook the one before it";
   pair_.end(1).Release(recvs[0]);
@@ -152,18 +152,19 @@ TEST_F(ShmRegionsTest, ASlotInNewUseIsNotFreedByItsOldSend) {
   Recv* second = Expect();
   Post(data(), kSlotBytes);
   std::byte* slot = nullptr;
-  ASSERT_TRUE(pair_.end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(pair_.end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send* staged = Post(slot, kSlotBytes);
   EXPECT_TRUE(Progress(1).ok());
   pair_.end(1).Release(second);
-  for (std::byte* again = nullptr; again != slot;) ASSERT_TRUE(pair_.end(0).AcquireSlot(&again).ok());
+  for (std::byte* again = nullptr; again != slot;)
+    ASSERT_TRUE(pair_.end(0).AcquireSlot(Endpoint::kWholeSlot, &again).ok());
   pair_.end(1).Release(first);
   Rounds();
   EXPECT_EQ(staged->code, Code::kOk);
   std::byte* last = nullptr;
-  ASSERT_TRUE(pair_.end(0).AcquireSlot(&last).ok()) << "the slot that stood for data in place";
+  ASSERT_TRUE(pair_.end(0).AcquireSlot(Endpoint::kWholeSlot, &last).ok()) << "the slot that stood for data in place";
   EXPECT_NE(last, slot);
-  EXPECT_TRUE(pair_.end(0).AcquireSlot(&last).would_block());
+  EXPECT_TRUE(pair_.end(0).AcquireSlot(Endpoint::kWholeSlot, &last).would_block());
 }
 
 TEST_F(ShmRegionsTest, FreedMemoryIsForgottenOnceNobodyReadsIt) {

@@ -108,7 +108,7 @@ TEST_F(ShmShortTest, APostAfterAFailedTryWaitsOnItsOwn) {
   while (SendShort(sent + 1, 1000).ok()) ++sent;
   for (uint64_t number = 1; number <= sent; ++number) ExpectShort(number, 1000);
   Send send;
-  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   std::memcpy(slot, Data(9, 8).data(), 8);
   send.tag = TagOf(9);
   send.data = slot;
@@ -134,7 +134,7 @@ TEST_F(ShmShortTest, APostAfterAFailedTryWaitsOnItsOwn) {
 TEST_F(ShmShortTest, PostedAndShortSlicesKeepOneOrder) {
   Send send;
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   std::memcpy(slot, Data(1, 500).data(), 500);
   send.tag = TagOf(1);
   send.data = slot;
@@ -158,9 +158,10 @@ TEST_F(ShmShortTest, PostedAndShortSlicesKeepOneOrder) {
 }
 
 TEST_F(ShmShortTest, BrokenDescriptorsBreakTheLinkAndAreNamed) {
-  const auto expect = [&](const std::string& field, const std::function<void(ShmDescriptor*)>& spoil) {
+  const auto expect = [&](const std::string& field, const std::function<void(ShmDescriptor*)>& spoil,
+                          uint32_t bytes = 8) {
     ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
-    ASSERT_TRUE(SendShort(1, 8).ok());
+    ASSERT_TRUE(SendShort(1, bytes).ok());
     spoil(&pair_.mapping().direction(0).ring[0]);
     ShortPath::Slice slice;
     EXPECT_FALSE(path(1).Peek(&slice));
@@ -173,6 +174,11 @@ TEST_F(ShmShortTest, BrokenDescriptorsBreakTheLinkAndAreNamed) {
   expect("slot", [](ShmDescriptor* slice) { slice->slot = kSlots; });
   expect("slot", [](ShmDescriptor* slice) { slice->slot = kShmInPlace | kSlots; });
   expect("ticket", [](ShmDescriptor* slice) { slice->ticket = 9; });
+  const auto misplace = [](ShmDescriptor* slice) {
+    const ShmBegin begin = kSlotBytes;
+    std::memcpy(slice->payload, &begin, sizeof(begin));
+  };
+  expect("beginning in a slot", misplace, 1000);
 }
 
 TEST_F(ShmShortTest, DataInPlaceIsSeenButNotTakenTheShortWay) {

@@ -22,7 +22,7 @@ struct Transfer {
     recv.capacity = kBytes;
     EXPECT_TRUE(receiver->PostRecv(&recv).ok());
     std::byte* slot = nullptr;
-    EXPECT_TRUE(sender->AcquireSlot(&slot).ok());
+    EXPECT_TRUE(sender->AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     std::memset(slot, fill, kBytes);
     send.data = slot;
     send.bytes = send.ready = kBytes;

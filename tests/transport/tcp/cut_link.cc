@@ -32,7 +32,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
   std::string Describe() const override { return "a link that is cut"; }
   EndpointStats stats() const override { return {}; }
   Shortcuts shortcuts() override { return {.short_path = session_.has_short_path() ? this : nullptr}; }
-  Status AcquireSlot(std::byte** slot) override {
+  Status AcquireSlot(size_t bytes, std::byte** slot) override {
     std::byte* const taken = session_.LendSlot();
     if (taken == nullptr) return Status::WouldBlock();
     *slot = taken;

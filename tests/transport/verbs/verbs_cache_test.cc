@@ -94,7 +94,7 @@ TEST_F(VerbsCacheTest, OnlyWhatIsCopiedCounts) {
   MakeRegions(kMost + 1);
   for (size_t i = 0; i < kMost; ++i) ASSERT_TRUE(Knows(0, region(i)));
   std::vector<std::byte*> slots(kSlots);
-  for (std::byte*& slot : slots) ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  for (std::byte*& slot : slots) ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(Knows(0, region(kMost)));
   for (std::byte* const slot : slots) {
     std::memset(slot, 1, kSlotBytes);
@@ -243,7 +243,7 @@ TEST_F(VerbsCacheTest, TrafficOfManyRegionsIsRight) {
       const auto bytes = static_cast<uint32_t>(kSlotBytes - random() % 2000);
       if (!SendsFrom(end(0), data, bytes)) {
         std::byte* slot = nullptr;
-        if (end(0).AcquireSlot(&slot).would_block()) return false;
+        if (end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).would_block()) return false;
         std::memcpy(slot, data, bytes);
         data = slot;
       }

@@ -133,7 +133,7 @@ Status ProgressToFailure(ContractLink* link, int side) {
 
 void PostOne(Endpoint& end, Send* send) {
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end.AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end.AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   send->data = slot;
   send->bytes = send->ready = 1000;
   ASSERT_TRUE(end.PostSend(send).ok());

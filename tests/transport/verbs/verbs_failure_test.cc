@@ -62,7 +62,7 @@ class Speaker {
     Send& send = sends_[static_cast<size_t>(posted_ % plan_.window)];
     if (send.code == Code::kInProgress) return;
     std::byte* slot = nullptr;
-    if (!end_->AcquireSlot(&slot).ok()) return;
+    if (!end_->AcquireSlot(Endpoint::kWholeSlot, &slot).ok()) return;
     send = Send();
     send.tag = plan_.TagOf(posted_);
     send.bytes = plan_.Bytes(posted_);
@@ -176,7 +176,7 @@ Status ProgressToFailure(ContractLink* link, int side) {
 
 void PostOne(Endpoint& end, Send* send) {
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end.AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end.AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   send->data = slot;
   send->bytes = send->ready = 1000;
   ASSERT_TRUE(end.PostSend(send).ok());
@@ -246,7 +246,7 @@ TEST_F(VerbsFailureTest, AFailureIsKnownWithoutCompletionsThatNobodyAskedFor) {
     ASSERT_NE(link, nullptr);
     Send send;
     std::byte* slot = nullptr;
-    ASSERT_TRUE(link->end(0).AcquireSlot(&slot).ok());
+    ASSERT_TRUE(link->end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     send.data = slot;
     send.bytes = send.ready = 8;
     bool moved = false;
@@ -295,7 +295,7 @@ TEST_F(VerbsFailureTest, APortThatGoesDownIsNoFailureByItself) {
   }
   // But it explains the failure that follows.
   std::byte* slot = nullptr;
-  ASSERT_TRUE(link->end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(link->end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send send;
   send.data = slot;
   send.bytes = send.ready = 1000;

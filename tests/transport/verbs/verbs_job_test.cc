@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <vector>
@@ -372,9 +373,11 @@ TEST(VerbsJobTest, ManySeedsOverTwoRailsSum) {
 // Either end of the link may be the first to tell, and both name the cause.
 TEST(VerbsJobTest, AFailedRequestEndsTheCallOnAllRanksWithOneVerdict) {
   std::vector<std::string> messages(3);
+  std::latch have_left_the_barrier(3);
   RunJob(Ranks(3), [&](const std::unique_ptr<Communicator>& comm) {
     ExpectSum(comm, 1000);
     EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    have_left_the_barrier.arrive_and_wait();
     if (comm->rank() == 0) SimulatedVerbs::FailAfter(10, IBV_WC_RETRY_EXC_ERR);
     std::vector<float> data(1'000'000, 1);
     annulus_status_t status = ANNULUS_OK;

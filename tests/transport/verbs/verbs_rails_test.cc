@@ -90,7 +90,8 @@ class VerbsRailsTest : public ::testing::Test {
         EXPECT_EQ(recvs[received % kSlots].tag.words[0], received);
         end(1).Release(&recvs[received++ % kSlots]);
       }
-      for (std::byte* slot = nullptr; posted < slices && posted - sent < kSlots && end(0).AcquireSlot(&slot).ok();) {
+      for (std::byte* slot = nullptr;
+           posted < slices && posted - sent < kSlots && end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok();) {
         Send& send = sends[posted % kSlots];
         send = Send();
         send.tag.words[0] = posted++;
@@ -109,7 +110,7 @@ class VerbsRailsTest : public ::testing::Test {
   }
   void Post(Send* send, uint32_t bytes = kSlotBytes) {
     std::byte* slot = nullptr;
-    ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+    ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     send->data = slot;
     send->bytes = send->ready = bytes;
     ASSERT_TRUE(end(0).PostSend(send).ok());
@@ -196,7 +197,7 @@ TEST_F(VerbsRailsTest, ReturnedSlotsTakeTheRailWithLessUnderWay) {
   back_recv.capacity = kSlotBytes;
   ASSERT_TRUE(end(0).PostRecv(&back_recv).ok());
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end(1).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(1).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   back.data = slot;
   back.bytes = back.ready = kSlotBytes;
   ASSERT_TRUE(end(1).PostSend(&back).ok());
@@ -223,7 +224,7 @@ TEST_F(VerbsRailsTest, ReturnedSlotsTakeTheRailWithLessUnderWay) {
 TEST_F(VerbsRailsTest, PartsOfASliceTakeOneRail) {
   Open();
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   Send send;
   send.data = slot;
   send.bytes = kSlotBytes;

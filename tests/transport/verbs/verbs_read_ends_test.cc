@@ -38,7 +38,7 @@ class VerbsReadEndsTest : public ReadLinkTest {
     for (int i = 0; i < 2; ++i) {
       Send* const send = &sends_of_[static_cast<size_t>(side)].emplace_back();
       std::byte* slot = nullptr;
-      ASSERT_TRUE(end(side).AcquireSlot(&slot).ok());
+      ASSERT_TRUE(end(side).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
       send->data = slot;
       send->bytes = send->ready = 8;
       std::memset(slot, 0, 8);

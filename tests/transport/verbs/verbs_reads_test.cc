@@ -56,7 +56,7 @@ TEST_F(VerbsReadsTest, SmallSlicesAndThoseInSlotsAreWritten) {
   EXPECT_FALSE(MayLand(&end(1), MemoryKind::kHost, to(), kLeast - 1));
   SendOne(from(), kLeast - 1, to(), 0, 0);
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   std::memset(slot, 0x5a, kSlotBytes);
   SendOne(slot, kSlotBytes, to(), 0, 0);
 }

@@ -83,7 +83,7 @@ TEST_F(VerbsRegionsTest, OnlyRegisteredAndLargeMemoryIsSentInPlace) {
   EXPECT_EQ(end.PostSend(&send).code(), Code::kInvalidArgument);
   // Inside a slot is no registered memory either.
   std::byte* slot = nullptr;
-  ASSERT_TRUE(end.AcquireSlot(&slot).ok());
+  ASSERT_TRUE(end.AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   send.data = slot + 64;
   send.bytes = send.ready = 1000;
   EXPECT_EQ(end.PostSend(&send).code(), Code::kInvalidArgument);
@@ -151,7 +151,7 @@ TEST_F(VerbsRegionsTest, SendsToAPeerThatLeftFailBeforeItsMessagesAreReceived) {
   std::array<Send, 2> theirs;
   for (Send& send : theirs) {
     std::byte* slot = nullptr;
-    ASSERT_TRUE(link_->end(1).AcquireSlot(&slot).ok());
+    ASSERT_TRUE(link_->end(1).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
     std::memset(slot, 0x77, kSlotBytes);
     send.data = slot;
     send.bytes = send.ready = kSlotBytes;

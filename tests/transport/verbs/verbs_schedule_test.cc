@@ -57,7 +57,7 @@ bool Drain(ContractLink* link) {
 
 bool Post(Endpoint& end, size_t bytes, Send* send) {
   std::byte* slot = nullptr;
-  if (!end.AcquireSlot(&slot).ok()) return false;
+  if (!end.AcquireSlot(Endpoint::kWholeSlot, &slot).ok()) return false;
   *send = Send();
   send->data = slot;
   send->bytes = send->ready = bytes;
@@ -153,7 +153,7 @@ TEST_F(VerbsScheduleTest, SendsEndWithThePeerWhileItsMessageWaits) {
   Send send;
   ASSERT_TRUE(Post(link->end(0), 1000, &send));
   std::byte* slot = nullptr;
-  ASSERT_TRUE(link->end(0).AcquireSlot(&slot).ok());
+  ASSERT_TRUE(link->end(0).AcquireSlot(Endpoint::kWholeSlot, &slot).ok());
   CloseWholly(link->end(1));
   const Deadline deadline = DeadlineAfter(kContractPatience);
   while (send.code == Code::kInProgress && Now() < deadline) {

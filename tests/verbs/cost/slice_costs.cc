@@ -41,7 +41,7 @@ bool SliceLink::StepSends(Endpoint* endpoint, End* end, uint64_t to_send) {
   while (end->sent < end->posted && end->sends[end->sent % window].code == Code::kOk) ++end->sent;
   while (end->posted < to_send && end->posted - end->sent < window) {
     std::byte* data = end->memory;
-    if (data == nullptr && !endpoint->AcquireSlot(&data).ok()) return true;  // Later.
+    if (data == nullptr && !endpoint->AcquireSlot(Endpoint::kWholeSlot, &data).ok()) return true;  // Later.
     if (data == end->memory && !endpoint->shortcuts().in_place->SendsFrom(data, pattern_.bytes)) return false;
     Send& send = end->sends[end->posted % window];
     send = Send();

@@ -151,7 +151,7 @@ class End {
       Send& send = sends_[posted_ % sends_.size()];
       send = Send();
       std::byte* slot = nullptr;
-      if (memory_ == nullptr && !endpoint_->AcquireSlot(&slot).ok()) break;
+      if (memory_ == nullptr && !endpoint_->AcquireSlot(Endpoint::kWholeSlot, &slot).ok()) break;
       send.data = memory_ == nullptr ? slot : memory_ + posted_ % sends_.size() * pattern_.bytes;
       send.bytes = send.ready = pattern_.bytes;
       if (!endpoint_->PostSend(&send).ok()) return false;
