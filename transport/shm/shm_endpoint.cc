@@ -128,6 +128,7 @@ bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t 
   lender_.Fill(slot, data, bytes);
   lender_.Posted(bytes, /*may_be_lent=*/bytes >= ShmSender::kLeastLent);
   sender_.PublishLent(tag, slot, bytes);
+  sender_.ExpectMore(lender_.MayPrefetch() ? bytes : 0, lender_.placing());
   return true;
 }
 

@@ -62,8 +62,7 @@ void ShmLender::TimeReturn() {
 bool ShmLender::PrefersLoan(const ShmEnd& peer) {
   if (!distance_.probes()) return true;
   // That takes 0.2 us: the line comes from the peer, and the clock is read twice.
-  const bool looks = distance_.nanoseconds() == 0 || asks_++ % kAsksPerLook == 0;
-  if (looks && !distance_.is_near()) TimeReturn();
+  if (!distance_.is_near() && IsTimeToLook()) TimeReturn();
   if (distance_.is_near()) return false;
   return choice_.Lends(
       {fills_.value(), peer.slot_pace.load(std::memory_order_relaxed), peer.loan_pace.load(std::memory_order_relaxed)});
@@ -71,9 +70,8 @@ bool ShmLender::PrefersLoan(const ShmEnd& peer) {
 
 std::byte* ShmLender::LendProbing(size_t bytes, ShmFault* fault) {
   const bool rewrites = distance_.asks_for_rewrite();
-  if (!rewrites) TimeReturn();
-  const ShmPlacing placing = distance_.is_near() ? ShmPlacing::kInTurn : ShmPlacing::kAtBeginning;
-  std::byte* const slot = sender_->Acquire(bytes, placing, fault);
+  if (!rewrites && IsTimeToLook()) TimeReturn();
+  std::byte* const slot = sender_->Acquire(bytes, placing(), fault);
   if (rewrites && slot != nullptr) {
     const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);
     if (took != 0 && distance_.AddRewrite(took)) NoteMove();

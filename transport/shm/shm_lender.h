@@ -34,6 +34,10 @@ class ShmLender {
     choice_.Sent(may_be_lent);
   }
 
+  // Where slices are best put in their slots.
+  ShmPlacing placing() const { return distance_.is_near() ? ShmPlacing::kInTurn : ShmPlacing::kAtBeginning; }
+  // Whether the next slot may be prefetched for writing: not past the caches, nor before its lines are timed.
+  bool MayPrefetch() const { return !streams() && !distance_.asks_for_rewrite(); }
   // Whether slots are best written past the caches.
   bool streams() const { return distance_.streams(); }
   // Whether the next slice is better lent than sent through a slot, of which `peer` says how long it takes. Now and
@@ -45,11 +49,12 @@ class ShmLender {
   void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;
 
  private:
-  // Asks about loans for each look at how near the peer is, once that is known.
-  static constexpr uint32_t kAsksPerLook = 8;
+  // Slots and questions about loans for each look at how near the peer is, once that is known.
+  static constexpr uint32_t kSlicesPerLook = 8;
 
   std::byte* LendProbing(size_t bytes, ShmFault* fault);
   void EndTimedFill(size_t bytes);
+  bool IsTimeToLook() { return distance_.nanoseconds() == 0 || slices_++ % kSlicesPerLook == 0; }
   void TimeReturn();
   void NoteMove();
 
@@ -60,7 +65,7 @@ class ShmLender {
   ShmLoanChoice choice_;
   ShmPace fills_;
   Nanoseconds fill_begun_ = 0;  // 0: nothing is timed.
-  uint32_t asks_ = 0;           // About loans, since the distance is known.
+  uint32_t slices_ = 0;         // Since the distance is known.
   RateLimit move_notes_;
 };
 

@@ -133,7 +133,7 @@ Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   slots_[slot].begin = slots_[slot].end = 0;
   if (is_lent) loan_.next = nullptr;
   loan_.is_latest = is_lent;
-  prepared_bytes_ = 0;
+  prepared_.bytes = 0;
   if (!in_place) shared_.claims[slot].state.store(ShmClaimState::kOffered, std::memory_order_relaxed);
   send->cookie = kTied | slot;
   return Status();
@@ -160,7 +160,7 @@ bool ShmSender::PublishInSlot(const Tag& tag, const std::byte* data, uint32_t by
   std::byte* const slot = LendFree(bytes, ShmPlacing::kAtBeginning, fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
-  prepared_bytes_ = std::min<size_t>(bytes, kMostPrepared);
+  prepared_ = {bytes, ShmPlacing::kAtBeginning};
   PublishLent(tag, slot, bytes);
   return true;
 }

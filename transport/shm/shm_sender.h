@@ -82,7 +82,7 @@ class ShmSender {
   void LookAtOnce() { loan_.look_at = 0; }
 
   // Smallest slice that is put behind the last one, in bytes. Smaller ones are faster where they were (measured).
-  static constexpr size_t kLeastInTurn = 4 * 1024;
+  static constexpr size_t kLeastInTurn = 2 * 1024;
   // How much of each slot is used in turn, in bytes: all of it at first.
   void LimitTurns(size_t bytes) { turn_bytes_ = bytes; }
 
@@ -107,7 +107,7 @@ class ShmSender {
   // there is no room.
   bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
     if (!MayPublish(fault)) return false;
-    prepared_bytes_ = 0;
+    prepared_.bytes = 0;
     loan_.is_latest = false;
     if (bytes > ShmDescriptor::kPayloadBytes) return PublishInSlot(tag, data, bytes, fault);
     if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
@@ -117,6 +117,8 @@ class ShmSender {
   bool HasRoomForShort(ShmFault* fault) { return MayPublish(fault) && free_.number > 0; }
   // The same for a filled slot from Acquire, which belongs to the peer from then on. Only while MayPublish().
   void PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes);
+  // PublishLent took a short slice; the next one is probably like it. 0 bytes: nothing is to be prefetched for that.
+  void ExpectMore(size_t bytes, ShmPlacing placing) { prepared_ = {bytes, placing}; }
   bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
 
   // Prefetches for writing what the next slice probably needs, which the peer has read long ago: a descriptor and, if
@@ -124,10 +126,12 @@ class ShmSender {
   void PrepareNext() {
     PrefetchForWriting(&NextDescriptor());
     if (free_.number > 0 && loan_.is_latest) PrefetchForWriting(&shared_.claims[free_.ring[free_.first]]);
-    if (prepared_bytes_ == 0 || free_.number == 0) return;
+    if (prepared_.bytes == 0 || free_.number == 0) return;
     const uint32_t next = free_.ring[free_.first];
     slots_[next].read_bytes = 0;  // Its lines are here, so TimeRewrite would learn nothing.
-    for (size_t at = 0; at < prepared_bytes_; at += kLineBytes) PrefetchForWriting(SlotAt(next) + at);
+    const std::byte* const begin = SlotAt(next) + NextBegin(slots_[next], prepared_.bytes, prepared_.placing);
+    const size_t bytes = std::min<size_t>(prepared_.bytes, kMostPrepared);
+    for (size_t at = 0; at < bytes; at += kLineBytes) PrefetchForWriting(begin + at);
   }
 
   // Publishes every slice that is ready and has room. Returns whether there was any.
@@ -168,7 +172,7 @@ class ShmSender {
 
   static constexpr size_t kLineBytes = 64;
   // Most of a slot that is prefetched, in bytes: more lines than that would be evicted, or keep a processor waiting.
-  static constexpr size_t kMostPrepared = 2048;
+  static constexpr size_t kMostPrepared = 4096;
 
   static void PrefetchForWriting(const void* line) {
 #if defined(__x86_64__)
@@ -251,8 +255,12 @@ class ShmSender {
     size_t first = 0;
     size_t number = 0;
   } free_;
-  size_t prepared_bytes_ = 0;  // As many bytes as the latest short slice had in a slot.
-  std::vector<Slot> slots_;    // State by slot; the peer's returns are checked against it.
+  // The latest short slice, if it went by a slot.
+  struct {
+    size_t bytes = 0;  // 0: it did not.
+    ShmPlacing placing{};
+  } prepared_;
+  std::vector<Slot> slots_;  // State by slot; the peer's returns are checked against it.
   struct {
     const std::byte* next = nullptr;  // Memory that the next Post lends; null: none.
     size_t next_bytes = 0;
