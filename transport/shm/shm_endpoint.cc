@@ -91,10 +91,10 @@ EndpointStats ShmEndpoint::stats() const {
   return stats;
 }
 
-void ShmEndpoint::ShareCache(size_t links) {
-  // Both levels of a few processors' own caches, and a part of the one that they share.
+void ShmEndpoint::ShareCache(size_t peers) {
+  // More than the caches that processors have for themselves, and less than their part of the one that they share.
   constexpr size_t kBytesInTurn = 4 * 1024 * 1024;
-  sender_.LimitTurns(kBytesInTurn / (links * static_cast<size_t>(limits_.send_slots)));
+  sender_.LimitTurns(kBytesInTurn / (peers * static_cast<size_t>(limits_.send_slots)));
 }
 
 Status ShmEndpoint::AcquireSlot(size_t bytes, std::byte** slot) {
@@ -128,7 +128,7 @@ bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t 
   lender_.Fill(slot, data, bytes);
   lender_.Posted(bytes, /*may_be_lent=*/bytes >= ShmSender::kLeastLent);
   sender_.PublishLent(tag, slot, bytes);
-  sender_.ExpectMore(lender_.MayPrefetch() ? bytes : 0, lender_.placing());
+  sender_.ExpectMore(lender_.streams() ? 0 : bytes, lender_.placing());
   return true;
 }
 

@@ -33,8 +33,8 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
               SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr,
               KernelCopies copies = KernelCopies::kAuto, DeviceReads devices = DeviceReads::kAuto);
 
-  // This process has so many links, at least 1, whose slots go through one cache.
-  void ShareCache(size_t links);
+  // This process has links to so many peers, at least 1, whose slots go through one cache.
+  void ShareCache(size_t peers);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }

@@ -56,25 +56,29 @@ void ShmLender::EndTimedFill(size_t bytes) {
 
 void ShmLender::TimeReturn() {
   const Nanoseconds took = sender_->TimeReturn();
-  if (took != 0 && distance_.AddReturn(took)) NoteMove();
+  if (took == 0) return;
+  slices_ = 0;
+  if (distance_.AddReturn(took)) NoteMove();
+  sender_->Spare(distance_.asks_for_rewrite() ? ShmDistance::kRewriteBytes : SIZE_MAX);
 }
 
 bool ShmLender::PrefersLoan(const ShmEnd& peer) {
   if (!distance_.probes()) return true;
   // That takes 0.2 us: the line comes from the peer, and the clock is read twice.
-  if (!distance_.is_near() && IsTimeToLook()) TimeReturn();
+  if (!distance_.is_near()) LookForReturn();
   if (distance_.is_near()) return false;
   return choice_.Lends(
       {fills_.value(), peer.slot_pace.load(std::memory_order_relaxed), peer.loan_pace.load(std::memory_order_relaxed)});
 }
 
 std::byte* ShmLender::LendProbing(size_t bytes, ShmFault* fault) {
-  const bool rewrites = distance_.asks_for_rewrite();
-  if (!rewrites && IsTimeToLook()) TimeReturn();
+  LookForReturn();
+  const bool rewrites = distance_.asks_for_rewrite() && bytes >= ShmDistance::kRewriteBytes;
   std::byte* const slot = sender_->Acquire(bytes, placing(), fault);
   if (rewrites && slot != nullptr) {
     const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);
     if (took != 0 && distance_.AddRewrite(took)) NoteMove();
+    if (!distance_.asks_for_rewrite()) sender_->Spare(SIZE_MAX);
   }
   if (choice_.fills_warm_slot()) fill_begun_ = Now();
   return slot;

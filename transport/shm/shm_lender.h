@@ -36,8 +36,6 @@ class ShmLender {
 
   // Where slices are best put in their slots.
   ShmPlacing placing() const { return distance_.is_near() ? ShmPlacing::kInTurn : ShmPlacing::kAtBeginning; }
-  // Whether the next slot may be prefetched for writing: not past the caches, nor before its lines are timed.
-  bool MayPrefetch() const { return !streams() && !distance_.asks_for_rewrite(); }
   // Whether slots are best written past the caches.
   bool streams() const { return distance_.streams(); }
   // Whether the next slice is better lent than sent through a slot, of which `peer` says how long it takes. Now and
@@ -49,12 +47,15 @@ class ShmLender {
   void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;
 
  private:
-  // Slots and questions about loans for each look at how near the peer is, once that is known.
+  // Once it is known how near the peer is, so many slots are lent, or loans asked about, before it looks again.
   static constexpr uint32_t kSlicesPerLook = 8;
 
   std::byte* LendProbing(size_t bytes, ShmFault* fault);
   void EndTimedFill(size_t bytes);
-  bool IsTimeToLook() { return distance_.nanoseconds() == 0 || slices_++ % kSlicesPerLook == 0; }
+  // Looks, if it is time to, until a look has told something.
+  void LookForReturn() {
+    if (++slices_ >= kSlicesPerLook || distance_.nanoseconds() == 0) TimeReturn();
+  }
   void TimeReturn();
   void NoteMove();
 
@@ -65,7 +66,7 @@ class ShmLender {
   ShmLoanChoice choice_;
   ShmPace fills_;
   Nanoseconds fill_begun_ = 0;  // 0: nothing is timed.
-  uint32_t slices_ = 0;         // Since the distance is known.
+  uint32_t slices_ = 0;         // Since the latest look that told something.
   RateLimit move_notes_;
 };
 

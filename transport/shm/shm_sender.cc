@@ -15,7 +15,7 @@ ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions, ShmOwnD
 }
 
 std::byte* ShmSender::Acquire(size_t bytes, ShmPlacing placing, ShmFault* fault) {
-  CollectReturns(fault);
+  CollectIfFew(fault);
   return LendFree(bytes, placing, fault);
 }
 
@@ -24,15 +24,20 @@ std::byte* ShmSender::LendFree(size_t bytes, ShmPlacing placing, ShmFault* fault
   const uint32_t index = TakeFree();
   Slot& slot = slots_[index];
   slot.state = State::kLent;
-  const uint32_t begin = NextBegin(slot, bytes, placing);
+  const uint32_t begin = NextBegin(index, bytes, placing);
   if (begin != slot.begin) slot.read_bytes = 0;  // Of what is there, that is not known.
   slot.begin = begin;
   return SliceAt(index);
 }
 
-uint32_t ShmSender::NextBegin(const Slot& slot, size_t bytes, ShmPlacing placing) const {
-  if (placing == ShmPlacing::kAtBeginning || bytes < kLeastInTurn) return 0;
-  const size_t begin = (slot.end + kShmBeginStep - 1) / kShmBeginStep * kShmBeginStep;
+uint32_t ShmSender::NextBegin(uint32_t slot, size_t bytes, ShmPlacing placing) const {
+  if (bytes < kLeastInTurn) {
+    // Slots lie a power of two apart, where a cache has places for few lines.
+    const size_t begin = slot * kLeastInTurn;
+    return begin + kLeastInTurn <= shared_.slot_bytes ? static_cast<uint32_t>(begin) : 0;
+  }
+  if (placing == ShmPlacing::kAtBeginning) return 0;
+  const size_t begin = (slots_[slot].end + kShmBeginStep - 1) / kShmBeginStep * kShmBeginStep;
   const size_t room = std::min(shared_.slot_bytes, turn_bytes_);
   return begin <= room && bytes <= room - begin ? static_cast<uint32_t>(begin) : 0;
 }
@@ -113,8 +118,8 @@ Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   if (OwnsAsLent(send->data)) {
     const size_t slot = IndexOf(send->data);
     if (send->bytes > shared_.slot_bytes - slots_[slot].begin)
-      return Status::Invalid("a slice of " + std::to_string(send->bytes) +
-                             " bytes, for a slot that was lent for fewer");
+      return Status::Invalid("a slice of " + std::to_string(send->bytes) + " bytes, where its slot has room for " +
+                             std::to_string(shared_.slot_bytes - slots_[slot].begin));
     slots_[slot].state = State::kPosted;
     send->cookie = kTied | slot;
     return Status();
@@ -133,7 +138,7 @@ Status ShmSender::AssignSlot(Send* send, ShmFault* fault) {
   slots_[slot].begin = slots_[slot].end = 0;
   if (is_lent) loan_.next = nullptr;
   loan_.is_latest = is_lent;
-  prepared_.bytes = 0;
+  expected_.bytes = 0;
   if (!in_place) shared_.claims[slot].state.store(ShmClaimState::kOffered, std::memory_order_relaxed);
   send->cookie = kTied | slot;
   return Status();
@@ -155,13 +160,12 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
 }
 
 bool ShmSender::PublishInSlot(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
-  // Looking for returned slots costs as much as transferring a line of data, so it is not done for each slice.
-  if (2 * free_.number <= shared_.num_slots) CollectReturns(fault);
+  CollectIfFew(fault);
   std::byte* const slot = LendFree(bytes, ShmPlacing::kAtBeginning, fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
-  prepared_ = {bytes, ShmPlacing::kAtBeginning};
   PublishLent(tag, slot, bytes);
+  ExpectMore(bytes, ShmPlacing::kAtBeginning);
   return true;
 }
 

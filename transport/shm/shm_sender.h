@@ -81,7 +81,8 @@ class ShmSender {
   // The next Complete looks at a claim even if it has looked only now.
   void LookAtOnce() { loan_.look_at = 0; }
 
-  // Smallest slice that is put behind the last one, in bytes. Smaller ones are faster where they were (measured).
+  // Smallest slice that is put behind the last one, in bytes. Smaller ones are faster where they were, each slot's in
+  // a place of its own.
   static constexpr size_t kLeastInTurn = 2 * 1024;
   // How much of each slot is used in turn, in bytes: all of it at first.
   void LimitTurns(size_t bytes) { turn_bytes_ = bytes; }
@@ -107,7 +108,7 @@ class ShmSender {
   // there is no room.
   bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
     if (!MayPublish(fault)) return false;
-    prepared_.bytes = 0;
+    expected_.bytes = 0;
     loan_.is_latest = false;
     if (bytes > ShmDescriptor::kPayloadBytes) return PublishInSlot(tag, data, bytes, fault);
     if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
@@ -118,19 +119,27 @@ class ShmSender {
   // The same for a filled slot from Acquire, which belongs to the peer from then on. Only while MayPublish().
   void PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes);
   // PublishLent took a short slice; the next one is probably like it. 0 bytes: nothing is to be prefetched for that.
-  void ExpectMore(size_t bytes, ShmPlacing placing) { prepared_ = {bytes, placing}; }
+  void ExpectMore(size_t bytes, ShmPlacing placing) {
+    loan_.is_latest = false;
+    expected_.bytes = bytes;
+    expected_.placing = placing;
+  }
+  // Slots of which the peer has read so many bytes are not prefetched from now on: TimeRewrite is to find such ones.
+  void Spare(size_t read_bytes) { expected_.spared = read_bytes; }
   bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
 
   // Prefetches for writing what the next slice probably needs, which the peer has read long ago: a descriptor and, if
-  // the latest short slice went by a slot, the beginning of one, or if the latest slice was lent, a claim.
+  // the latest short slice went by a slot, the place of one, or if the latest slice was lent, a claim.
   void PrepareNext() {
     PrefetchForWriting(&NextDescriptor());
     if (free_.number > 0 && loan_.is_latest) PrefetchForWriting(&shared_.claims[free_.ring[free_.first]]);
-    if (prepared_.bytes == 0 || free_.number == 0) return;
-    const uint32_t next = free_.ring[free_.first];
-    slots_[next].read_bytes = 0;  // Its lines are here, so TimeRewrite would learn nothing.
-    const std::byte* const begin = SlotAt(next) + NextBegin(slots_[next], prepared_.bytes, prepared_.placing);
-    const size_t bytes = std::min<size_t>(prepared_.bytes, kMostPrepared);
+    // The next slot but one: the lines take as long to come as a message does.
+    if (expected_.bytes == 0 || free_.number < 2) return;
+    const uint32_t slot = free_.ring[(free_.first + 1) % free_.ring.size()];
+    if (slots_[slot].read_bytes >= expected_.spared) return;
+    slots_[slot].read_bytes = 0;  // Its lines are here, so TimeRewrite would learn nothing.
+    const std::byte* const begin = SlotAt(slot) + NextBegin(slot, expected_.bytes, expected_.placing);
+    const size_t bytes = std::min<size_t>(expected_.bytes, kMostPrepared);
     for (size_t at = 0; at < bytes; at += kLineBytes) PrefetchForWriting(begin + at);
   }
 
@@ -166,7 +175,7 @@ class ShmSender {
     State state = State::kFree;
     ShmPlace place{};         // Location of the data, if it lies in place.
     uint32_t begin = 0;       // Where its slice begins, or the last one did.
-    uint32_t end = 0;         // Where that ended, if it went to the peer.
+    uint32_t end = 0;         // Where that ended, if it was put there to be sent; else 0.
     uint32_t read_bytes = 0;  // Bytes, from there on, that the peer read when it last had the slot.
   };
 
@@ -191,8 +200,12 @@ class ShmSender {
     if (bytes >= kLeastInPlace && in_place_.regions->Find(data, bytes, place)) return true;
     return bytes >= kLeastOnDevice && in_place_.devices != nullptr && in_place_.devices->Find(data, bytes, place);
   }
+  // Looking for returned slots costs as much as transferring a line of data, so it is not done for each slice.
+  void CollectIfFew(ShmFault* fault) {
+    if (2 * free_.number <= shared_.num_slots) CollectReturns(fault);
+  }
   std::byte* LendFree(size_t bytes, ShmPlacing placing, ShmFault* fault);
-  uint32_t NextBegin(const Slot& slot, size_t bytes, ShmPlacing placing) const;
+  uint32_t NextBegin(uint32_t slot, size_t bytes, ShmPlacing placing) const;
   bool OwnsAsLent(const std::byte* data) const;
   Status AssignSlot(Send* send, ShmFault* fault);
   bool IsRead(const Send& send) const;
@@ -255,11 +268,12 @@ class ShmSender {
     size_t first = 0;
     size_t number = 0;
   } free_;
-  // The latest short slice, if it went by a slot.
+  // What PrepareNext prefetches a slot for.
   struct {
-    size_t bytes = 0;  // 0: it did not.
+    size_t bytes = 0;  // 0: for nothing.
     ShmPlacing placing{};
-  } prepared_;
+    size_t spared = SIZE_MAX;
+  } expected_;
   std::vector<Slot> slots_;  // State by slot; the peer's returns are checked against it.
   struct {
     const std::byte* next = nullptr;  // Memory that the next Post lends; null: none.

@@ -14,6 +14,7 @@
 #include <asio/local/stream_protocol.hpp>
 #include <cerrno>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -203,6 +204,13 @@ Status ShmTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectC
   }
 }
 
+// Some peers have several links, for messages and for other channels.
+static size_t NumPeers(std::span<const LinkRequest> links) {
+  std::set<int> peers;
+  for (const LinkRequest& link : links) peers.insert(link.peer);
+  return peers.size();
+}
+
 Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                              std::vector<std::unique_ptr<Endpoint>>* endpoints) {
   std::vector<Stream> streams;
@@ -211,6 +219,7 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   std::vector<ShmHandover> handovers;
   if (status.ok()) status = HandOver(&streams, context, &handovers);
   ANNULUS_RETURN_IF_ERROR(std::move(status));
+  const size_t peers = NumPeers(links);
   std::vector<std::unique_ptr<Endpoint>> made;
   for (size_t i = 0; i < links.size(); ++i) {
     std::shared_ptr<ShmMapping> mapping = handovers[i].TakeMapping();
@@ -218,7 +227,7 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
     auto endpoint =
         std::make_unique<ShmEndpoint>(std::move(mapping), config_.rank, links[i].peer, std::move(streams[i].socket),
                                       slot_stores_, config_.memory, kernel_copies_, device_reads_);
-    endpoint->ShareCache(links.size());
+    endpoint->ShareCache(peers);
     made.push_back(std::move(endpoint));
   }
   *endpoints = std::move(made);

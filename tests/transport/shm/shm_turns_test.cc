@@ -31,30 +31,43 @@ class ShmTurnsTest : public ::testing::Test {
 
   // Sends a slice through the one slot. Returns where it lay in there, and was read.
   size_t Pass(uint32_t bytes, ShmPlacing placing) {
-    const std::byte* const base = mapping_->direction(0).slots;
-    const std::byte value = static_cast<std::byte>(++passes_);
     std::byte* const slot = sender_->Acquire(bytes, placing, &fault_);
     EXPECT_NE(slot, nullptr);
     if (slot == nullptr) return SIZE_MAX;
-    std::fill_n(slot, bytes, value);
-    Send send;
-    send.data = slot;
+    std::fill_n(slot, bytes, static_cast<std::byte>(++passes_));
+    const std::byte* const read = Send(slot, bytes);
+    EXPECT_TRUE(read == slot || bytes <= ShmDescriptor::kPayloadBytes);
+    return read == nullptr ? SIZE_MAX : static_cast<size_t>(read - mapping_->direction(0).slots);
+  }
+
+  // The same for memory that is lent, and is copied into the slot since the peer does not come.
+  size_t PassLoan(uint32_t bytes) {
+    const std::vector<std::byte> data(bytes, static_cast<std::byte>(++passes_));
+    EXPECT_TRUE(sender_->Lends(data.data(), bytes));
+    const std::byte* const read = Send(data.data(), bytes);
+    return read == nullptr ? SIZE_MAX : static_cast<size_t>(read - mapping_->direction(0).slots);
+  }
+
+  // Returns where it was read; null on failure.
+  const std::byte* Send(const std::byte* data, uint32_t bytes) {
+    annulus::Send send;
+    send.data = data;
     send.bytes = send.ready = bytes;
     EXPECT_TRUE(sender_->Post(&send, &fault_).ok());
     EXPECT_TRUE(sender_->Publish(&fault_));
+    sender_->HurryLoans();
+    bool copied = false;
+    EXPECT_TRUE(sender_->Complete(&copied, &fault_));
     Recv recv;
     recv.capacity = kSlotBytes;
     bool freed = false;
     EXPECT_TRUE(receiver_->Post(&recv));
     EXPECT_TRUE(receiver_->Advance(&freed, &fault_)) << fault_.field;
-    if (recv.code != Code::kOk) return SIZE_MAX;
-    EXPECT_EQ(recv.data, slot);
+    if (recv.code != Code::kOk) return nullptr;
+    const std::byte value = static_cast<std::byte>(passes_);
     EXPECT_TRUE(std::all_of(recv.data, recv.data + bytes, [value](std::byte each) { return each == value; }));
-    const size_t place = static_cast<size_t>(recv.data - base);
     receiver_->Release(&recv);
-    bool copied = false;
-    EXPECT_TRUE(sender_->Complete(&copied, &fault_));
-    return place;
+    return recv.data;
   }
 
   std::unique_ptr<ShmMapping> mapping_;
@@ -101,7 +114,7 @@ TEST_F(ShmTurnsTest, ASliceLargerThanItsPlaceIsRefused) {
   EXPECT_EQ(Pass(kSlotBytes / 2, ShmPlacing::kInTurn), 0u);
   std::byte* const slot = sender_->Acquire(kSlotBytes / 2, ShmPlacing::kInTurn, &fault_);
   ASSERT_EQ(slot, mapping_->direction(0).slots + kSlotBytes / 2);
-  Send send;
+  annulus::Send send;
   send.data = slot;
   send.bytes = send.ready = kSlotBytes / 2 + 1;
   EXPECT_EQ(sender_->Post(&send, &fault_).code(), Code::kInvalidArgument);
@@ -109,8 +122,31 @@ TEST_F(ShmTurnsTest, ASliceLargerThanItsPlaceIsRefused) {
   EXPECT_TRUE(sender_->Post(&send, &fault_).ok());
 }
 
-// Short slices and posted ones, between ends on one processor, which is as near as can be.
-TEST(ShmTurns, ANearPeerGetsItsSlicesInTurn) {
+TEST_F(ShmTurnsTest, WhatIsLentOrTravelsInADescriptorLeavesNoPlaceBehind) {
+  constexpr uint32_t kBytes = 16 * 1024;
+  EXPECT_EQ(Pass(kBytes, ShmPlacing::kInTurn), 0u);
+  EXPECT_EQ(Pass(kBytes, ShmPlacing::kInTurn), kBytes);
+  EXPECT_EQ(PassLoan(kBytes), 0u);
+  EXPECT_EQ(Pass(kBytes, ShmPlacing::kInTurn), 0u);
+  EXPECT_EQ(Pass(kBytes, ShmPlacing::kInTurn), kBytes);
+  EXPECT_NE(Pass(100, ShmPlacing::kInTurn), SIZE_MAX);
+  EXPECT_NE(Pass(kBytes, ShmPlacing::kInTurn), SIZE_MAX);
+}
+
+// What was written elsewhere in the slot tells nothing.
+TEST_F(ShmTurnsTest, OnlyThePlaceThatThePeerHasReadIsTimed) {
+  constexpr uint32_t kBytes = 4096;
+  EXPECT_EQ(Pass(kBytes, ShmPlacing::kInTurn), 0u);
+  EXPECT_EQ(Pass(kBytes, ShmPlacing::kInTurn), kBytes);
+  std::byte* const slot = sender_->Acquire(kBytes, ShmPlacing::kAtBeginning, &fault_);
+  ASSERT_NE(slot, nullptr);
+  EXPECT_EQ(sender_->TimeRewrite(slot, kBytes), 0);
+}
+
+// Short slices, and posted ones, between ends on one processor, which is as near as can be.
+class ShmTurnsOfPairTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ShmTurnsOfPairTest, ANearPeerGetsItsSlicesInTurn) {
   constexpr uint32_t kBytes = 8 * 1024;
   constexpr int kSlots = 2;
   constexpr int kMost = 2000;
@@ -123,7 +159,20 @@ TEST(ShmTurns, ANearPeerGetsItsSlicesInTurn) {
     std::ranges::fill(data, static_cast<std::byte>(passes));
     ShortPath& to = *pair.end(0).shortcuts().short_path;
     ShortPath& from = *pair.end(1).shortcuts().short_path;
-    ASSERT_TRUE(to.SendCopy(Tag(), data.data(), kBytes).ok());
+    Send send;
+    if (GetParam()) {
+      ASSERT_TRUE(to.SendCopy(Tag(), data.data(), kBytes).ok());
+    } else {
+      std::byte* slot = nullptr;
+      ASSERT_TRUE(pair.end(0).AcquireSlot(kBytes, &slot).ok());
+      std::ranges::copy(data, slot);
+      send.data = slot;
+      send.bytes = send.ready = kBytes;
+      ASSERT_TRUE(pair.end(0).PostSend(&send).ok());
+      bool moved = false;
+      ASSERT_TRUE(pair.end(0).Progress(&moved).ok());
+      ASSERT_EQ(send.code, Code::kOk);
+    }
     ShortPath::Slice slice;
     ASSERT_TRUE(from.Peek(&slice));
     ASSERT_EQ(slice.bytes, kBytes);
@@ -134,6 +183,9 @@ TEST(ShmTurns, ANearPeerGetsItsSlicesInTurn) {
   if (passes == kMost) GTEST_SKIP() << "reading the clock takes too long here to find any peer near";
   EXPECT_GT(passes, kSlots * static_cast<int>(kSlotBytes / kBytes)) << "before it was known to be near";
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, ShmTurnsOfPairTest, ::testing::Bool(),
+                         [](const ::testing::TestParamInfo<bool>& info) { return info.param ? "Short" : "Posted"; });
 
 }  // namespace
 }  // namespace annulus
