@@ -219,8 +219,8 @@ class Endpoint {
   virtual Shortcuts shortcuts() { return {}; }
 
   // Lends a slot to write an outgoing slice into, of up to `bytes`, or up to limits().slot_bytes if that is less; no
-  // larger one may be posted in it. PostSend gives it back. Slots are aligned to 64 bytes. Errors: would_block when none
-  // is free.
+  // larger one may be posted in it. PostSend gives it back. Slots are aligned to 64 bytes. Errors: would_block when
+  // none is free.
   virtual Status AcquireSlot(size_t bytes, std::byte** slot) = 0;
   static constexpr size_t kWholeSlot = SIZE_MAX;
 

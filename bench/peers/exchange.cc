@@ -19,9 +19,11 @@
 namespace annulus::peers {
 namespace {
 
-// Small enough for the slots of all pieces under way to stay in a second-level cache, large enough to hide the flags.
+// Small enough for few slots to stay in a second-level cache, large enough to hide the flags.
 constexpr size_t kShareFloats = (64 << 10) / sizeof(float);
-constexpr size_t kPiecesUnderWay = 4;  // Published ahead: 2; so 3 would do, and 4 divides without a division.
+constexpr size_t kFewSlots = 4;    // Pieces published ahead: 2; so 3 would do, and 4 divides without a division.
+constexpr size_t kFewHops = 2;     // The same for one hop.
+constexpr size_t kManySlots = 32;  // For either. kFewSlots and kFewHops divide it, so that calls of both kinds may mix.
 constexpr size_t kLineFloats = 64 / sizeof(float);
 constexpr size_t kOneHopFloats = Exchange::kOneHopBytes / sizeof(float);
 constexpr size_t kFewFloats = kLineFloats - sizeof(uint64_t) / sizeof(float);
@@ -45,9 +47,9 @@ struct Exchange::Rank {
     alignas(64) float many[kOneHopFloats];
     float* data(size_t count) { return count <= kFewFloats ? few : many; }
   };
-  Hop hops[2];
-  alignas(4096) float sums[kPiecesUnderWay][kShareFloats];
-  alignas(4096) float inputs[kPiecesUnderWay][kMaxRanks][kShareFloats];  // Untouched pages cost nothing.
+  Hop hops[kManySlots];
+  alignas(4096) float sums[kManySlots][kShareFloats];
+  alignas(4096) float inputs[kManySlots][kMaxRanks][kShareFloats];  // Untouched pages cost nothing.
 };
 
 struct Exchange::Message {
@@ -57,6 +59,9 @@ struct Exchange::Message {
   Streaming streaming;
   size_t share_floats;  // Floats of a rank's share, in whole pieces.
   uint64_t first_piece;
+  size_t slots;
+
+  size_t Slot(size_t piece) const { return (first_piece + piece) % slots; }
 
   struct Range {
     size_t begin;
@@ -115,9 +120,10 @@ Status Exchange::Barrier() {
       [](const Rank& rank) -> auto& { return rank.barriers.value; }, barriers_);
 }
 
-Status Exchange::OneHop(const float* send, float* recv, size_t count, bool stream) {
+Status Exchange::OneHop(const float* send, float* recv, size_t count, Way way) {
   Rank& own = *ranks_[static_cast<size_t>(rank_)];
-  const size_t slot = hops_ % 2;
+  const bool stream = way.streaming.slot && count > kFewFloats;
+  const size_t slot = hops_ % (way.many_slots ? kManySlots : kFewHops);
   Move(send, own.hops[slot].data(count), count, stream);
   if (stream) FinishStreaming();
   own.hops[slot].number.store(++hops_, std::memory_order_release);
@@ -139,7 +145,7 @@ void Exchange::Publish(const Message& message, size_t piece) {
   for (int other = 0; other < nranks_; ++other) {
     if (other == rank_) continue;
     const auto share = message.Share(piece, other, nranks_);
-    Move(message.send + share.begin, own.inputs[number % kPiecesUnderWay][other], share.count, message.streaming.slot);
+    Move(message.send + share.begin, own.inputs[message.Slot(piece)][other], share.count, message.streaming.slot);
   }
   if (message.streaming.slot) FinishStreaming();
   own.published.value.store(number + 1, std::memory_order_release);
@@ -154,10 +160,10 @@ Status Exchange::Reduce(const Message& message, size_t piece) {
   int found = 0;
   for (int other = 0; other < nranks_; ++other) {
     if (other == rank_) continue;
-    others[static_cast<size_t>(found++)] = ranks_[static_cast<size_t>(other)]->inputs[number % kPiecesUnderWay][rank_];
+    others[static_cast<size_t>(found++)] = ranks_[static_cast<size_t>(other)]->inputs[message.Slot(piece)][rank_];
   }
   const auto share = message.Share(piece, rank_, nranks_);
-  Fold(message.send + share.begin, others.data(), found, message.recv + share.begin, own.sums[number % kPiecesUnderWay],
+  Fold(message.send + share.begin, others.data(), found, message.recv + share.begin, own.sums[message.Slot(piece)],
        share.count, message.streaming);
   if (message.streaming.slot) FinishStreaming();
   own.reduced.value.store(number + 1, std::memory_order_release);
@@ -171,7 +177,7 @@ Status Exchange::Collect(const Message& message, size_t piece) {
   for (int other = 0; other < nranks_; ++other) {
     if (other == rank_) continue;
     const auto share = message.Share(piece, other, nranks_);
-    Move(ranks_[static_cast<size_t>(other)]->sums[number % kPiecesUnderWay], message.recv + share.begin, share.count,
+    Move(ranks_[static_cast<size_t>(other)]->sums[message.Slot(piece)], message.recv + share.begin, share.count,
          message.streaming.output);
   }
   return Status();
@@ -180,13 +186,14 @@ Status Exchange::Collect(const Message& message, size_t piece) {
 Status Exchange::Allreduce(const float* send, float* recv, size_t count, Way way) {
   if (way.one_hop) {
     if (count > kOneHopFloats) return Status::Invalid("too large for one hop");
-    return OneHop(send, recv, count, way.streaming.slot && count > kFewFloats);
+    return OneHop(send, recv, count, way);
   }
   const size_t nranks = static_cast<size_t>(nranks_);
   // Whole cache lines: what is aligned stays so.
   const size_t even = (count + nranks - 1) / nranks;
   const size_t share = std::min(kShareFloats, (even + kLineFloats - 1) / kLineFloats * kLineFloats);
-  const Message message{send, recv, count, way.streaming, share, pieces_};
+  const size_t slots = way.many_slots ? kManySlots : kFewSlots;
+  const Message message{send, recv, count, way.streaming, share, pieces_, slots};
   const size_t pieces = (count + nranks * share - 1) / (nranks * share);
   for (size_t turn = 0; turn < pieces + 2; ++turn) {
     if (turn < pieces) Publish(message, turn);

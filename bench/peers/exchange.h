@@ -28,6 +28,9 @@ class Exchange {
   struct Way {
     bool one_hop = false;  // Only up to kOneHopBytes.
     Streaming streaming;
+    // Takes so many slots in turn that they leave the caches that a processor has for itself before their turn comes
+    // again. Near processors write them faster then.
+    bool many_slots = false;
   };
 
   // `path` names the file that all ranks share, empty at first; it lies in memory (/dev/shm).
@@ -46,7 +49,7 @@ class Exchange {
   struct Rank;     // What a rank shows the others.
   struct Message;  // A call's arguments and cut.
 
-  Status OneHop(const float* send, float* recv, size_t count, bool stream);
+  Status OneHop(const float* send, float* recv, size_t count, Way way);
   void Publish(const Message& message, size_t piece);
   Status Reduce(const Message& message, size_t piece);
   Status Collect(const Message& message, size_t piece);

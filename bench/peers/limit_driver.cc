@@ -57,8 +57,11 @@ perf::Kind KindOf(const PeerCase& work) {
 // The ways that may be the best one; which is depends on the distance of the processors too.
 std::vector<Exchange::Way> Ways(size_t bytes) {
   if (bytes <= kSmallBytes) return {{true, {}}};
-  if (bytes <= Exchange::kOneHopBytes) return {{true, {}}, {true, {false, true}}, {false, {}}, {false, {false, true}}};
-  if (bytes < kLargeBytes) return {{false, {}}, {false, {false, true}}};
+  if (bytes <= Exchange::kOneHopBytes) {
+    return {{true, {}},  {true, {false, true}},  {true, {}, true},
+            {false, {}}, {false, {false, true}}, {false, {}, true}};
+  }
+  if (bytes < kLargeBytes) return {{false, {}}, {false, {false, true}}, {false, {}, true}};
   return {{false, {}}, {false, {true, false}}, {false, {true, true}}};
 }
 

@@ -68,6 +68,7 @@ Json MachineJson(const Machine& machine) {
   return json;
 }
 
+// `share`: 0 if it is not known, or there is none.
 Json FormJson(const FormResult& form, double share) {
   Json json = {{"median_us", form.timing.median_us},
                {"min_us", form.timing.min_us},
@@ -76,7 +77,7 @@ Json FormJson(const FormResult& form, double share) {
                {"calls_per_sample", form.timing.calls_per_sample},
                {"algbw_gb_per_s", form.algbw},
                {"busbw_gb_per_s", form.busbw},
-               {"limit_percent", share},
+               {"limit_percent", share > 0 ? Json(share) : Json()},
                {"wrong", form.wrong < 0 ? Json() : Json(form.wrong)}};
   if (form.alone_us > 0) {
     json["alone_us"] = form.alone_us;
@@ -96,6 +97,7 @@ class JsonWriter final : public Report {
                  {"config", ConfigJson(options)},
                  {"machine", MachineJson(machine)},
                  {"results", Json::array()}};
+    has_share_ = !machine.HasFewCores();
   }
 
   void Add(const Row& row) override {
@@ -103,8 +105,8 @@ class JsonWriter final : public Report {
                    {"count", row.spec.count},          {"type", TypeName(row.spec.type)},
                    {"op", OpText(row.spec)},           {"root", HasRoot(row.spec.kind) ? Json(row.spec.root) : Json()},
                    {"mode", ModeName(row.mode)},       {"calls", row.calls},
-                   {"limit_us", row.limit_us},         {"out_of_place", FormJson(row.out, row.OutShare())}};
-    if (HasInPlaceForm(row.spec.kind)) result["in_place"] = FormJson(row.in, row.InShare());
+                   {"limit_us", row.limit_us},         {"out_of_place", FormJson(row.out, ShareOf(row.OutShare()))}};
+    if (HasInPlaceForm(row.spec.kind)) result["in_place"] = FormJson(row.in, ShareOf(row.InShare()));
     document_["results"].push_back(std::move(result));
   }
 
@@ -122,8 +124,11 @@ class JsonWriter final : public Report {
   // A CPU name that is no UTF-8 must not cost the results.
   void Write() { out_ << document_.dump(2, ' ', false, Json::error_handler_t::replace) << std::endl; }
 
+  double ShareOf(double share) const { return has_share_ ? share : 0; }
+
   std::ostream& out_;
   Json document_;
+  bool has_share_ = true;  // As in the table.
 };
 
 class CsvWriter final : public Report {
@@ -132,6 +137,7 @@ class CsvWriter final : public Report {
 
   void Begin(const Options&, const Machine& machine) override {
     ranks_ = machine.ranks;
+    has_share_ = !machine.HasFewCores();
     out_ << "collective,ranks,links,bytes,count,type,op,root,form,median_us,min_us,p99_us,samples,calls_per_sample,"
             "algbw_gb_per_s,busbw_gb_per_s,limit_us,limit_percent,wrong,mode,calls,"
             "alone_us,computing_us,overlap_percent\n";
@@ -154,8 +160,8 @@ class CsvWriter final : public Report {
          << (HasRoot(row.spec.kind) ? std::to_string(row.spec.root) : "") << ',' << name << ',' << form.timing.median_us
          << ',' << form.timing.min_us << ',' << form.timing.p99_us << ',' << form.timing.samples << ','
          << form.timing.calls_per_sample << ',' << form.algbw << ',' << form.busbw << ',' << row.limit_us << ','
-         << share << ',' << (form.wrong < 0 ? "" : std::to_string(form.wrong)) << ',' << ModeName(row.mode) << ','
-         << row.calls << ',';
+         << (has_share_ && share > 0 ? Json(share).dump() : "") << ','
+         << (form.wrong < 0 ? "" : std::to_string(form.wrong)) << ',' << ModeName(row.mode) << ',' << row.calls << ',';
     if (form.alone_us > 0) {
       out_ << form.alone_us << ',' << form.computing_us << ',' << form.Overlap() << '\n';
     } else {
@@ -166,6 +172,7 @@ class CsvWriter final : public Report {
 
   std::ostream& out_;
   int ranks_ = 0;
+  bool has_share_ = true;  // As in the table.
   std::string links_;
 };
 

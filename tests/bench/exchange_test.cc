@@ -53,7 +53,9 @@ void RunRank(const std::string& path, int rank, int nranks, size_t* wrong) {
   const Status opened = Exchange::Open(path, rank, nranks, &exchange);
   ASSERT_TRUE(opened.ok()) << opened.ToString();
   const std::vector<Exchange::Way> ways = {
-      {true, {}}, {true, {false, true}}, {false, {}}, {false, {true, false}}, {false, {true, true}}};
+      {true, {}},  {true, {false, true}},  {true, {}, true},      {true, {}},
+      {false, {}}, {false, {true, false}}, {false, {true, true}}, {false, {}, true},
+      {false, {}}};
   for (const size_t count :
        {size_t{1}, size_t{2}, size_t{17}, size_t{1000}, size_t{16384}, size_t{16385}, kMostFloats}) {
     for (const Exchange::Way& way : ways) {

@@ -144,6 +144,25 @@ TEST(JsonReport, ARunThatFailedKeepsItsRowsAndSaysWhy) {
   EXPECT_FALSE(json.contains("wrong"));
 }
 
+TEST(Reports, FilesHaveNoShareOfTheLimitWhereTheTableHasNone) {
+  for (const int cores : {2, 4}) {
+    const auto written = [cores](std::unique_ptr<Report> (*make)(std::ostream&)) {
+      Machine machine;
+      machine.ranks = 4;
+      machine.cores_online = cores;
+      std::ostringstream out;
+      const std::unique_ptr<Report> report = make(out);
+      report->Begin(Options(), machine);
+      report->Add(SampleRow());
+      report->End(0);
+      return out.str();
+    };
+    const auto form = nlohmann::json::parse(written(JsonReport))["results"][0]["out_of_place"];
+    EXPECT_EQ(form["limit_percent"], cores == 2 ? nlohmann::json() : nlohmann::json(50.0));
+    EXPECT_EQ(written(CsvReport).find(",50.0,") == std::string::npos, cores == 2) << written(CsvReport);
+  }
+}
+
 TEST(CsvReport, HasAsManyFieldsAsNames) {
   std::istringstream lines(Written(CsvReport, SampleRow()));
   std::string head, out, in;
