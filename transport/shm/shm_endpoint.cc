@@ -92,7 +92,7 @@ EndpointStats ShmEndpoint::stats() const {
 }
 
 void ShmEndpoint::ShareCache(size_t peers) {
-  // More than the caches that processors have for themselves, and less than their part of the one that they share.
+  // More than the caches that a processor has for itself, and about its part of the one that eight share.
   constexpr size_t kBytesInTurn = 4 * 1024 * 1024;
   sender_.LimitTurns(kBytesInTurn / (peers * static_cast<size_t>(limits_.send_slots)));
 }

@@ -256,8 +256,8 @@ class ShmSender {
     ShmOwnRegions* regions;
     ShmOwnDevices* devices;  // May be null.
   } in_place_;
-  size_t turn_bytes_ = SIZE_MAX;
-  uint64_t next_ticket_ = 1;  // Ticket of the next slice to publish.
+  size_t turn_bytes_ = SIZE_MAX;  // Of each slot, as in LimitTurns.
+  uint64_t next_ticket_ = 1;      // Ticket of the next slice to publish.
   // The peer's counter when last read; read again only when the ring seems full. Above published(): nothing is
   // published any more.
   uint64_t known_consumed_ = 0;

@@ -7,8 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "base/clock.h"
-#include "tests/transport/contract/contract_link.h"
 #include "tests/transport/shm/shm_pair.h"
 #include "transport/shm/shm_mapping.h"
 #include "transport/shm/shm_receiver.h"
